@@ -1,0 +1,1 @@
+//! Numbers to bytes: formats, scale rules, SIMD levels, engine records and pages.

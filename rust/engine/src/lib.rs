@@ -1,0 +1,1 @@
+//! The store: identity, host tier, I/O, disk format, tiers.

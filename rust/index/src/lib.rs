@@ -1,0 +1,1 @@
+//! Fingerprints, entries, table, prefix links, eviction policies; no I/O, no threads of its own.

@@ -1,0 +1,1 @@
+//! What a model's cache is: groups, pages, exact accounting, resume plans.

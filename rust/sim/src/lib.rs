@@ -1,0 +1,1 @@
+//! Trace replay of kvstore-index's policies against LRU and the optimum.
