@@ -1,1 +1,4 @@
 //! The store: identity, host tier, I/O, disk format, tiers.
+
+pub mod host;
+pub mod io;

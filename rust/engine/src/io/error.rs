@@ -1,0 +1,60 @@
+//! Errors of operations, and what the kernel's numbers mean to the engine.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::device::{File, OpKind};
+
+/// Why an operation failed.
+#[derive(Copy, Clone, Debug, Eq, PartialEq, Hash)]
+pub enum IoErrorKind {
+    /// No space (`ENOSPC`, `EDQUOT`): the device works, but takes nothing more.
+    NoSpace,
+    /// The file ends before the operation does.
+    Eof,
+    /// A place, length or buffer that is not whole units: the caller's mistake.
+    Misaligned,
+    /// The device failed, with this error number.
+    Device(i32),
+    /// The device was closed before the operation began.
+    Closed,
+}
+
+impl std::fmt::Display for IoErrorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IoErrorKind::NoSpace => f.write_str("no space left"),
+            IoErrorKind::Eof => f.write_str("the file ends before"),
+            IoErrorKind::Misaligned => f.write_str("not in whole units"),
+            IoErrorKind::Device(errno) => Errno::from_raw_os_error(*errno).fmt(f),
+            IoErrorKind::Closed => f.write_str("the device is closed"),
+        }
+    }
+}
+
+/// An operation that failed. Plain data: it is counted and logged, and ends as a miss (C4).
+#[derive(Copy, Clone, Debug, Eq, PartialEq, Hash, thiserror::Error)]
+#[error("{op:?} of {len} bytes at {offset} of {file}: {kind}")]
+pub struct IoError {
+    /// What went wrong.
+    pub kind: IoErrorKind,
+    /// What was tried.
+    pub op: OpKind,
+    /// On which file.
+    pub file: File,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Sorts what a system call said.
+pub(super) fn kind_of(error: &io::Error) -> IoErrorKind {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => IoErrorKind::NoSpace,
+        Some(errno) => IoErrorKind::Device(errno.raw_os_error()),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => IoErrorKind::Eof,
+        None => IoErrorKind::Device(Errno::IO.raw_os_error()),
+    }
+}

@@ -1,0 +1,3 @@
+//! io
+pub mod device;
+pub mod error;
