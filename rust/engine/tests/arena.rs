@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 
 use kvstore_engine::host::{Arena, ArenaKind, Buf};
@@ -123,10 +124,10 @@ fn write_view() {
     let arena = Arena::new(ArenaKind::Shared, EXTENT, EXTENT).unwrap();
     let buf = Buf { extent: 0, offset: 0, len: 1 };
     fill(&arena, buf, 1);
-    println!("engine wrote");
+    writeln!(std::io::stdout(), "engine wrote").unwrap();
     // SAFETY: there is none; the process is meant to die here.
     unsafe { arena.view_ptr(buf).cast_mut().write_volatile(2) };
-    println!("view wrote");
+    writeln!(std::io::stdout(), "view wrote").unwrap();
 }
 
 fn give_back() {

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Instant;
 
 use super::error::IoError;
-use crate::host::Buf;
+use crate::host::{Buf, SLOT_ALIGN};
 
 /// The files of one device.
 #[repr(u8)]
@@ -106,8 +106,8 @@ pub struct Op {
     pub file: File,
     /// First byte in the file. A multiple of the unit in a direct file.
     pub offset: u64,
-    /// Memory, and with it the length: a multiple of the unit in a direct file. Not looked at
-    /// for a sync.
+    /// Memory, and with it the length. In a direct file the length is a multiple of the unit, the
+    /// offset in the extent one of 4 KiB. Not looked at for a sync.
     pub buf: Buf,
 }
 
@@ -128,13 +128,13 @@ impl Op {
         Op { token, kind: OpKind::Sync, file, offset: 0, buf }
     }
 
-    /// Whether place and length are whole units, where the file asks for it.
+    /// Whether place and length are whole units, and the memory is aligned, where the file asks
+    /// for it.
     pub(super) fn aligned(&self, unit: u32) -> bool {
-        let unit = u64::from(unit);
-        let places = [self.offset, u64::from(self.buf.offset), u64::from(self.buf.len)];
-        !self.file.direct()
-            || self.kind == OpKind::Sync
-            || places.iter().all(|place| place.is_multiple_of(unit))
+        let whole = self.offset.is_multiple_of(unit.into())
+            && self.buf.len.is_multiple_of(unit)
+            && self.buf.offset.is_multiple_of(SLOT_ALIGN);
+        whole || !self.file.direct() || self.kind == OpKind::Sync
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors of operations, and what the kernel's numbers mean to the engine.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -56,5 +57,53 @@ pub(super) fn kind_of(error: &io::Error) -> IoErrorKind {
         Some(errno) => IoErrorKind::Device(errno.raw_os_error()),
         None if error.kind() == io::ErrorKind::UnexpectedEof => IoErrorKind::Eof,
         None => IoErrorKind::Device(Errno::IO.raw_os_error()),
+    }
+}
+
+/// Why a device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another owner holds it (C9).
+    #[error("{} is in use {holder}", path.display())]
+    Locked {
+        /// Directory of the device.
+        path: PathBuf,
+        /// Who, as far as is known, and what to do.
+        holder: String,
+        /// Process id of the owner, if it lives and left its name.
+        pid: Option<u32>,
+    },
+    /// The file system refused.
+    #[error("{}: {source}; {mend}", path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What to do about it.
+        mend: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn io(path: &Path, source: io::Error) -> OpenError {
+        let mend = match source.kind() {
+            io::ErrorKind::PermissionDenied => "give this user write access, or choose another",
+            io::ErrorKind::ReadOnlyFilesystem => {
+                "mount it for writing, or choose another directory"
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "make space, or give the store a smaller limit"
+            }
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                "a store needs a directory of its own"
+            }
+            io::ErrorKind::IsADirectory => "move it away: a store keeps a file of this name",
+            _ => match source.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+                _ => "check the device and the directory",
+            },
+        };
+        OpenError::Io { path: path.to_owned(), mend, source }
     }
 }
