@@ -1,1 +1,16 @@
 //! What a model's cache is: groups, pages, exact accounting, resume plans.
+//!
+//! A [`Layout`] is the byte-exact description of one architecture's cache in one engine's form.
+//! [`resume::plan`] is the one implementation of "from where can this prompt go on": every hook
+//! calls it. Nothing here does I/O.
+
+mod canonical;
+mod check;
+mod error;
+mod group;
+mod layout;
+pub mod resume;
+
+pub use error::LayoutError;
+pub use group::{Group, Kind, OpenRows, PageShape, Read, Reads, Shard, StateRows};
+pub use layout::{Area, GROUP_ALIGN, Layout, PAGE_ALIGN, Page, Replay};

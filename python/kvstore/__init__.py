@@ -1,0 +1,1 @@
+"""An embedded storage engine for the key-value caches of language models."""
