@@ -329,10 +329,10 @@ enum GroupRef {
 }
 
 impl GroupRef {
-    fn index(&self, layout: &core::Layout) -> PyResult<usize> {
+    fn index(self, layout: &core::Layout) -> PyResult<usize> {
         match self {
-            Self::Index(index) => Ok(*index),
-            Self::Name(name) => layout.group_index(name).ok_or_else(|| {
+            Self::Index(index) => Ok(index),
+            Self::Name(name) => layout.group_index(&name).ok_or_else(|| {
                 let names: Vec<_> = layout.groups().iter().map(|g| g.name.as_str()).collect();
                 PyValueError::new_err(format!("group = {name:?} must be one of {names:?}"))
             }),
