@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::device::{File, OpKind};
+use super::device::{Completion, File, Op, OpKind};
 
 /// Why an operation failed.
 #[derive(Copy, Clone, Debug, Eq, PartialEq, Hash)]
@@ -58,6 +58,23 @@ pub(super) fn kind_of(error: &io::Error) -> IoErrorKind {
         None if error.kind() == io::ErrorKind::UnexpectedEof => IoErrorKind::Eof,
         None => IoErrorKind::Device(Errno::IO.raw_os_error()),
     }
+}
+
+/// An error of a synchronous call.
+pub(super) fn to_io(kind: IoErrorKind) -> io::Error {
+    match kind {
+        IoErrorKind::NoSpace => io::ErrorKind::StorageFull.into(),
+        IoErrorKind::Eof => io::ErrorKind::UnexpectedEof.into(),
+        IoErrorKind::Device(errno) => io::Error::from_raw_os_error(errno),
+        IoErrorKind::Misaligned | IoErrorKind::Closed => io::Error::other(kind.to_string()),
+    }
+}
+
+/// The completion of an operation that failed.
+pub(super) fn failed(op: &Op, kind: IoErrorKind) -> Completion {
+    let Op { token, kind: tried, file, offset, buf } = *op;
+    let error = IoError { kind, op: tried, file, offset, len: buf.len };
+    Completion { token, result: Err(error) }
 }
 
 /// Why a device could not be opened.

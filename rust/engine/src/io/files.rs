@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::MIN_UNIT;
 use super::bounce::{Bounce, units_around};
 use super::device::{File, Grown, OpKind};
-use super::error::{IoErrorKind, OpenError};
+use super::error::{IoErrorKind, OpenError, to_io};
 use super::psync::OpenOptions;
 use super::{lock, transfer};
 use crate::host::fork::Owned;
@@ -260,15 +260,6 @@ fn extend(file: &fs::File, old: u64, len: u64) -> io::Result<Grown> {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len).map(|()| Grown::Sparse),
             Err(errno) => Err(errno.into()),
         };
-    }
-}
-
-fn to_io(kind: IoErrorKind) -> io::Error {
-    match kind {
-        IoErrorKind::NoSpace => io::ErrorKind::StorageFull.into(),
-        IoErrorKind::Eof => io::ErrorKind::UnexpectedEof.into(),
-        IoErrorKind::Device(errno) => io::Error::from_raw_os_error(errno),
-        IoErrorKind::Misaligned | IoErrorKind::Closed => io::Error::other(kind.to_string()),
     }
 }
 

@@ -7,6 +7,7 @@
 mod bounce;
 pub mod device;
 pub mod error;
+pub mod fault;
 mod files;
 mod lock;
 pub mod psync;
@@ -15,6 +16,7 @@ mod transfer;
 pub use crate::host::fork;
 pub use device::{Completion, Device, File, Grown, Op, OpKind, PathInUse, Priority};
 pub use error::{IoError, IoErrorKind, OpenError};
+pub use fault::{Fault, FaultDevice, FaultDisk, FaultPlan, Rule};
 pub use psync::{OpenOptions, PsyncDevice};
 
 /// Smallest unit of direct I/O that the engine uses, whatever the device would take.

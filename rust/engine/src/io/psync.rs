@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::device::{Completion, Device, File, Grown, Op, OpKind, PathInUse, Priority};
-use super::error::{IoError, IoErrorKind, OpenError, kind_of};
+use super::error::{IoErrorKind, OpenError, failed, kind_of};
 use super::files::Files;
 use super::transfer;
 use crate::host::Arena;
@@ -342,10 +342,4 @@ impl Queue {
         let waiting = self.reads.drain(..).chain(self.writes.drain(..));
         self.done.extend(waiting.map(|op| failed(&op, IoErrorKind::Closed)));
     }
-}
-
-pub(super) fn failed(op: &Op, kind: IoErrorKind) -> Completion {
-    let Op { token, kind: tried, file, offset, buf } = *op;
-    let error = IoError { kind, op: tried, file, offset, len: buf.len };
-    Completion { token, result: Err(error) }
 }
