@@ -1,15 +1,13 @@
 //! What each device promises, the same tests for all of them.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvstore_engine::host::{Arena, ArenaKind, Buf};
 use kvstore_engine::io::{
-    Completion, Device, Fault, FaultDevice, FaultDisk, FaultPlan, File, Grown, IoErrorKind, Op,
-    OpenOptions, PsyncDevice, Rule,
+    Completion, Device, FaultDevice, FaultDisk, FaultPlan, File, Grown, IoErrorKind, Op,
+    OpenOptions, PsyncDevice,
 };
 
 const EXTENT: u32 = 1 << 20;
