@@ -7,7 +7,8 @@ mod common;
 
 use std::ffi::CString;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,11 @@ fn a_read_only_file_system_is_refused_with_the_mend() {
 }
 
 #[test]
+fn closing_waits_for_a_stuck_write_no_longer_than_asked() {
+    in_a_name_space("frozen");
+}
+
+#[test]
 fn in_a_role() {
     let Some(role) = common::role() else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -128,6 +134,7 @@ fn in_a_role() {
         "overlay" => overlay(dir.path()),
         "full" => full(dir.path()),
         "read_only" => read_only(dir.path()),
+        "frozen" => frozen(dir.path()),
         other => panic!("no role {other}"),
     }
 }
@@ -141,15 +148,16 @@ fn overlay(dir: &Path) {
     let options =
         format!("lowerdir={},upperdir={},workdir={}", path("lower"), path("upper"), path("work"));
     match mount("overlay", &place("merged"), 0, &options) {
-        Ok(()) => say(&round_trip(&place("merged"))),
+        Ok(_mount) => say(&round_trip(&place("merged"))),
         Err(reason) => skip(&reason),
     }
 }
 
 fn full(dir: &Path) {
-    if let Err(reason) = mount("tmpfs", dir, 0, "size=2m") {
-        return skip(&reason);
-    }
+    let _mount = match mount("tmpfs", dir, 0, "size=2m") {
+        Ok(mount) => mount,
+        Err(reason) => return skip(&reason),
+    };
     let arena = arena();
     let device = PsyncDevice::open(dir, Arc::clone(&arena), &OpenOptions::default()).unwrap();
     device.grow(File::Data, 1 << 20).unwrap();
@@ -172,11 +180,53 @@ fn full(dir: &Path) {
 }
 
 fn read_only(dir: &Path) {
-    if let Err(reason) = mount("tmpfs", dir, libc::MS_RDONLY, "") {
-        return skip(&reason);
-    }
+    let _mount = match mount("tmpfs", dir, libc::MS_RDONLY, "") {
+        Ok(mount) => mount,
+        Err(reason) => return skip(&reason),
+    };
     let said = complaint(dir);
     assert!(said.contains("mount it for writing"), "{said}");
+}
+
+/// A frozen file system lets no write end. Nothing is asserted before it thaws.
+fn frozen(dir: &Path) {
+    let (image, at) = (dir.join("image"), dir.join("mounted"));
+    std::fs::File::create(&image).and_then(|file| file.set_len(16 << 20)).unwrap();
+    std::fs::create_dir(&at).unwrap();
+    let tool = |line: &[&str], path: &Path| {
+        let output = Command::new(line[0]).args(&line[1..]).arg(path).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let made = tool(&["mkfs.ext4", "-q", "-F"], &image)
+        && tool(&["mount", "-o", "loop", image.to_str().unwrap()], &at);
+    if !made {
+        return skip("no ext4 in a loop device");
+    }
+    let _mount = Mount(at.clone());
+    let device = open(&at).unwrap();
+    device.grow(File::Data, 1 << 20).unwrap();
+    if !tool(&["fsfreeze", "-f"], &at) {
+        return skip("no fsfreeze");
+    }
+    let buf = Buf { extent: 0, offset: 0, len: 4096 };
+    let writes: Vec<Op> = (0..20).map(|at| Op::write(at, File::Data, 4096 * at, buf)).collect();
+    device.submit(&writes);
+    let closed = device.close(Instant::now() + Duration::from_millis(100));
+    let left = device.in_flight();
+    let mut done = Vec::new();
+    device.complete(&mut done, Instant::now());
+    let thawed = tool(&["fsfreeze", "-u"], &at);
+
+    assert!(thawed && !closed);
+    assert_eq!(left, 20);
+    let kinds: Vec<_> = done.iter().map(|one| one.result.map_err(|error| error.kind)).collect();
+    let running = 20 - kinds.len();
+    assert!((1..=8).contains(&running), "{kinds:?}");
+    assert!(kinds.iter().all(|kind| *kind == Err(IoErrorKind::Closed)), "{kinds:?}");
+    assert!(device.close(Instant::now() + Duration::from_secs(30)));
+    done.clear();
+    assert_eq!(device.complete(&mut done, Instant::now()), running);
+    assert!(done.iter().all(|one| one.result.is_ok()), "{done:?}");
 }
 
 /// Runs a role that mounts, in a process of its own.
@@ -192,10 +242,25 @@ fn own_mounts() -> Result<(), String> {
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(format!("unshare: {}", std::io::Error::last_os_error()));
     }
-    mount("none", Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, "")
+    mount_at("none", Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, "")
 }
 
-fn mount(kind: &str, at: &Path, flags: libc::c_ulong, options: &str) -> Result<(), String> {
+/// A mounted place, which is unmounted so that its directory can be removed.
+struct Mount(PathBuf);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let at = CString::new(self.0.to_str().unwrap()).unwrap();
+        // SAFETY: a plain system call on a string that lives until it returns.
+        unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+fn mount(kind: &str, at: &Path, flags: libc::c_ulong, options: &str) -> Result<Mount, String> {
+    mount_at(kind, at, flags, options).map(|()| Mount(at.to_owned()))
+}
+
+fn mount_at(kind: &str, at: &Path, flags: libc::c_ulong, options: &str) -> Result<(), String> {
     let text = |text: &str| CString::new(text).unwrap();
     let (kind, at, options) = (text(kind), text(at.to_str().unwrap()), text(options));
     // SAFETY: a plain system call on strings that live until it returns.

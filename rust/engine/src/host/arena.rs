@@ -213,7 +213,7 @@ fn shared(bytes: usize) -> io::Result<Parts> {
 }
 
 fn map_twice(bytes: usize, flags: MemfdFlags) -> io::Result<(Mapping, Mapping, Owned)> {
-    let memfd = Owned::new(rustix::fs::memfd_create("kvstore-arena", flags)?.into());
+    let memfd = Owned::open(|| Ok(rustix::fs::memfd_create("kvstore-arena", flags)?.into()))?;
     rustix::fs::ftruncate(&memfd, bytes as u64)?;
     let memory = Mapping::reserve(bytes, HUGE_PAGE)?;
     memory.back_with_file(memfd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)?;

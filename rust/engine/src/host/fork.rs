@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::fs::File;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
@@ -16,11 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Owned(ManuallyDrop<File>);
 
 impl Owned {
-    /// Takes over an open file.
-    pub fn new(file: File) -> Owned {
+    /// Opens a file. Any other thread that forks meanwhile waits, or its child would get a file
+    /// that nobody told it to close.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<Owned> {
         install();
-        REGISTRY.with(|held| held.push(file.as_raw_fd()));
-        Owned(ManuallyDrop::new(file))
+        REGISTRY.with(|held| {
+            let file = open()?;
+            held.push(file.as_raw_fd());
+            Ok(Owned(ManuallyDrop::new(file)))
+        })
     }
 
     /// The open file. In a forked child its descriptor answers `EBADF` to reads and writes.
@@ -67,7 +75,7 @@ pub fn held() -> usize {
 
 struct Registry {
     // A spin lock, since a fork handler may use nothing that keeps state about waiting threads:
-    // they do not exist in the child. It is held for a few instructions, and across a fork.
+    // they do not exist in the child. It is held across an open, a close or a fork.
     locked: AtomicBool,
     held: UnsafeCell<Vec<RawFd>>,
 }

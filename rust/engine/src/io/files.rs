@@ -205,7 +205,7 @@ fn open_directory(dir: &Path) -> Result<fs::File, OpenError> {
 fn open_file(path: &Path) -> Result<Owned, OpenError> {
     let mut options = fs::File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map(Owned::new).map_err(|error| OpenError::io(path, error))
+    Owned::open(|| options.open(path)).map_err(|error| OpenError::io(path, error))
 }
 
 /// The unit that places and lengths keep: what the file system says, and never below 4 KiB.

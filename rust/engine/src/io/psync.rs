@@ -343,3 +343,7 @@ impl Queue {
         self.done.extend(waiting.map(|op| failed(&op, IoErrorKind::Closed)));
     }
 }
+
+#[cfg(test)]
+#[path = "psync_tests.rs"]
+mod tests;

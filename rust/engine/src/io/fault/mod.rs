@@ -4,6 +4,7 @@
 //! on it. All chance comes from seeds and nothing runs on its own: operations happen inside
 //! `complete`, so a single-threaded test replays exactly.
 
+mod apply;
 mod content;
 mod device;
 mod disk;
