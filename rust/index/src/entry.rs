@@ -19,7 +19,7 @@ impl EntryId {
 }
 
 /// An [`EntryId`] that notices when its entry has gone.
-#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
+#[derive(Copy, Clone, Eq, PartialEq, Ord, PartialOrd, Hash, Debug)]
 pub struct Handle {
     pub(crate) id: EntryId,
     pub(crate) generation: u8,

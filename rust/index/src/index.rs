@@ -180,6 +180,12 @@ impl Index {
         (self.slab.is_live(handle.id) && self.handle(handle.id) == handle).then_some(handle.id)
     }
 
+    /// The object at a slab position ([`EntryId::index`]), if there is one.
+    pub fn at(&self, position: usize) -> Option<EntryId> {
+        let id = EntryId(u32::try_from(position).ok()?);
+        (position < self.slab.positions() && self.slab.is_live(id)).then_some(id)
+    }
+
     /// All objects, in no useful order.
     pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
         (0..self.slab.positions() as u32)

@@ -152,6 +152,11 @@ impl Slots {
         Buf { extent, offset: index * stride, len }
     }
 
+    /// Bytes of one extent.
+    pub fn extent_bytes(&self) -> u32 {
+        self.extent_bytes
+    }
+
     /// Bytes from this slot to the next.
     pub fn stride(&self, id: SlotId) -> u32 {
         self.side(id);

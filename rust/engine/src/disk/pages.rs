@@ -1,0 +1,130 @@
+//! Which pages of the slot table have changes that are not on disk yet.
+//!
+//! A page has at most one write in flight (INV-2); changes meanwhile mark it dirty again and go
+//! with the next image. That is the group commit: whatever came while a page was on its way
+//! shares one write.
+
+use kvstore_index::EntryId;
+use std::collections::{HashMap, VecDeque};
+
+/// A page of the slot table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageId {
+    pub segment: u32,
+    /// Page of the segment's region, 64 slots each.
+    pub page: u32,
+}
+
+/// What a page's next image settles.
+#[derive(Debug, Default)]
+pub struct Settles {
+    /// Freed slots, with the generation they were freed in; free once the image is on disk.
+    pub cooled: Vec<(u32, u32)>,
+    /// Index entries whose descriptor is in the image for the first time.
+    pub committed: Vec<EntryId>,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    queued: bool,
+    in_flight: bool,
+    next: Settles,
+}
+
+/// Dirty pages of one device.
+#[derive(Debug, Default)]
+pub struct Pages {
+    pages: HashMap<PageId, Page>,
+    queue: VecDeque<PageId>,
+}
+
+impl Pages {
+    /// The slot was freed: the next image is without its descriptor.
+    pub fn cool(&mut self, id: PageId, slot: u32, generation: u32) {
+        self.dirty(id).next.cooled.push((slot, generation));
+    }
+
+    /// The entry's payload is on disk: the next image has its descriptor (INV-1).
+    pub fn commit(&mut self, id: PageId, entry: EntryId) {
+        self.dirty(id).next.committed.push(entry);
+    }
+
+    fn dirty(&mut self, id: PageId) -> &mut Page {
+        let page = self.pages.entry(id).or_default();
+        if !page.queued && !page.in_flight {
+            page.queued = true;
+            self.queue.push_back(id);
+        }
+        page
+    }
+
+    /// The next page to write; from now on it is in flight.
+    pub fn start(&mut self) -> Option<(PageId, Settles)> {
+        let id = self.queue.pop_front()?;
+        let page = self.pages.get_mut(&id)?;
+        page.queued = false;
+        page.in_flight = true;
+        Some((id, std::mem::take(&mut page.next)))
+    }
+
+    /// The write of a page is over. When it failed, what it should have settled goes with the
+    /// next image.
+    pub fn finish(&mut self, id: PageId, failed: Option<Settles>) {
+        let Some(page) = self.pages.get_mut(&id) else { return };
+        page.in_flight = false;
+        if let Some(mut settles) = failed {
+            page.next.cooled.append(&mut settles.cooled);
+            page.next.committed.append(&mut settles.committed);
+        }
+        if page.next.cooled.is_empty() && page.next.committed.is_empty() {
+            self.pages.remove(&id);
+        } else {
+            page.queued = true;
+            self.queue.push_back(id);
+        }
+    }
+
+    /// Whether any page is dirty or on its way.
+    pub fn is_idle(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Pages that wait for a write.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PageId = PageId { segment: 0, page: 0 };
+
+    #[test]
+    fn a_page_has_one_write_in_flight_and_changes_meanwhile_go_with_the_next() {
+        let mut pages = Pages::default();
+        pages.commit(A, 1);
+        pages.commit(A, 2);
+        let (id, first) = pages.start().unwrap();
+        assert_eq!((id, first.committed.as_slice()), (A, &[1, 2][..]));
+        pages.commit(A, 3);
+        pages.cool(A, 9, 1);
+        assert!(pages.start().is_none(), "the page is on its way");
+        pages.finish(A, None);
+        let (_, second) = pages.start().unwrap();
+        assert_eq!(second.committed, [3]);
+        assert_eq!(second.cooled, [(9, 1)]);
+        pages.finish(A, None);
+        assert!(pages.is_idle());
+    }
+
+    #[test]
+    fn what_a_failed_write_should_have_settled_is_not_lost() {
+        let mut pages = Pages::default();
+        pages.cool(A, 1, 1);
+        let (_, settles) = pages.start().unwrap();
+        pages.finish(A, Some(settles));
+        assert_eq!(pages.start().unwrap().1.cooled, [(1, 1)]);
+    }
+}

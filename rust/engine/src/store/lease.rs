@@ -1,0 +1,403 @@
+//! Leases: what a match promised, pinned, read and verified.
+//!
+//! Where an object fails, the plan is made again on what is left: a shorter length may need
+//! another checkpoint or a replay (contract C5). `Lease::plan` is the answer.
+
+use super::counters::MissReason;
+use super::manifest::Manifest;
+use super::matching::{Match, checkpoint_block};
+use super::namespace::Namespace;
+use super::read::Held;
+use crate::disk::descriptor::flag;
+use crate::error::{Error, Result};
+use crate::host::copy::copy_checksum;
+use crate::identity::{Key, Piece};
+use kvstore_index::{Fingerprint, Kind};
+use kvstore_layout::resume::Plan;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Objects that `get_into` holds at a time, and their bytes at most.
+const WINDOW: usize = 64;
+
+/// One object of a lease.
+#[derive(Clone)]
+pub struct Item {
+    /// Parts in order; a bare object has one.
+    pub(crate) parts: Vec<Arc<Held>>,
+    /// Bytes of the manifest at the start of the first part.
+    pub(crate) skip: usize,
+}
+
+impl Item {
+    /// Payload bytes.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.length as usize).sum::<usize>() - self.skip
+    }
+
+    /// Whether the payload is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of pieces that the payload lies in.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+}
+
+/// Which object of a lease.
+pub(super) type Which = (u32, u8);
+
+/// Pinned objects of one plan.
+pub struct Lease {
+    items: HashMap<Which, Item>,
+    plan: Plan,
+    block_tokens: u32,
+    deadline: Instant,
+    missed: Vec<(u32, MissReason)>,
+}
+
+impl Lease {
+    /// What was really got.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The body of block `block`.
+    pub fn body(&self, block: u32) -> Option<&Item> {
+        self.get(block, Kind::Body)
+    }
+
+    /// The window of block `block`.
+    pub fn window(&self, block: u32) -> Option<&Item> {
+        self.get(block, Kind::Window)
+    }
+
+    /// The plan's checkpoint.
+    pub fn checkpoint(&self) -> Option<&Item> {
+        self.get(checkpoint_block(&self.plan, self.block_tokens)?, Kind::Checkpoint)
+    }
+
+    /// Objects that a match had seen and that could not be given, by block.
+    pub fn missed(&self) -> &[(u32, MissReason)] {
+        &self.missed
+    }
+
+    /// Past this moment the lease gives no new views (contract C6).
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    fn get(&self, block: u32, kind: Kind) -> Option<&Item> {
+        if self.is_over() {
+            return None;
+        }
+        self.items.get(&(block, kind as u8))
+    }
+}
+
+impl Namespace {
+    /// Pins and reads what a match found.
+    pub fn lease(&self, found: &Match) -> Lease {
+        let deadline = Instant::now() + self.shared.options.read_deadline;
+        let mut items: HashMap<Which, Item> = HashMap::new();
+        let mut without = HashSet::new();
+        let mut missed = Vec::new();
+        let plan = loop {
+            let plan = self.current_plan(found, &without);
+            let wanted: Vec<Which> = objects_of(&plan, self.block_tokens())
+                .filter(|which| !items.contains_key(which))
+                .collect();
+            let before = without.len();
+            for (which, result) in self.read_items(found, &wanted, deadline) {
+                match result {
+                    Ok(item) => {
+                        items.insert(which, item);
+                    }
+                    Err(reason) => {
+                        without.insert(which);
+                        missed.push((which.0, reason));
+                    }
+                }
+            }
+            if without.len() == before {
+                break plan;
+            }
+        };
+        let kept: HashSet<Which> = objects_of(&plan, self.block_tokens()).collect();
+        items.retain(|which, _| kept.contains(which));
+        Lease {
+            items,
+            plan,
+            block_tokens: self.block_tokens(),
+            deadline: Instant::now() + self.shared.options.lease_deadline,
+            missed,
+        }
+    }
+
+    /// Pins and reads the objects of block keys, up to the first that cannot be given.
+    pub fn lease_keys(&self, keys: &[Key]) -> (Vec<Item>, Option<MissReason>) {
+        let deadline = Instant::now() + self.shared.options.read_deadline;
+        let mut items = Vec::new();
+        for result in self.read_keys(keys, deadline) {
+            match result {
+                Ok(item) => items.push(item),
+                Err(reason) => return (items, Some(reason)),
+            }
+        }
+        (items, None)
+    }
+
+    /// Copies what a match found into `out`: bodies in order, then windows in order, then the
+    /// checkpoint, without gaps. Copy and check are one pass. The answer is the plan that was
+    /// really got; bytes of `out` behind its objects are undefined.
+    ///
+    /// # Errors
+    /// `out` is shorter than the plan's objects.
+    pub fn get_into(&self, found: &Match, out: &mut [u8]) -> Result<Plan> {
+        let deadline = Instant::now() + self.shared.options.read_deadline;
+        let needed = self.bytes_of(&found.plan);
+        if (out.len() as u64) < needed {
+            return Err(Error::invalid(format!(
+                "out has {} bytes, the plan's objects take {needed}",
+                out.len()
+            )));
+        }
+        let mut without = HashSet::new();
+        let mut done: HashSet<Which> = HashSet::new();
+        loop {
+            let plan = self.current_plan(found, &without);
+            let before = without.len();
+            let mut at = 0;
+            let all: Vec<(Which, std::ops::Range<usize>)> = objects_of(&plan, self.block_tokens())
+                .map(|which| {
+                    let start = at;
+                    at += self.object_bytes(which.1) as usize;
+                    (which, start..at)
+                })
+                .collect();
+            if at > out.len() {
+                // The store has more by now than the match saw; the caller's buffer has not.
+                without.insert((found.plan.usable / self.block_tokens(), Kind::Body as u8));
+                continue;
+            }
+            for chunk in all.chunks(WINDOW) {
+                let todo: Vec<_> = chunk
+                    .iter()
+                    .filter(|(which, _)| which.1 != Kind::Body as u8 || !done.contains(which))
+                    .collect();
+                let wanted: Vec<Which> = todo.iter().map(|(which, _)| *which).collect();
+                for ((which, result), (_, range)) in
+                    self.read_items(found, &wanted, deadline).into_iter().zip(&todo)
+                {
+                    match result.and_then(|item| self.copy_out(&item, &mut out[range.clone()])) {
+                        Ok(()) => {
+                            done.insert(which);
+                        }
+                        Err(_) => {
+                            without.insert(which);
+                        }
+                    }
+                }
+                if without.len() > before {
+                    break;
+                }
+            }
+            if without.len() == before {
+                return Ok(plan);
+            }
+        }
+    }
+
+    /// Copies the objects of block keys into `out`, each to its own place; answers how many were
+    /// given from the first on, and why not more.
+    ///
+    /// # Errors
+    /// Objects whose length differs from that of their place.
+    pub fn get_keys_into(
+        &self,
+        keys: &[Key],
+        out: &mut [&mut [u8]],
+    ) -> Result<(usize, Option<MissReason>)> {
+        let deadline = Instant::now() + self.shared.options.read_deadline;
+        let mut given = 0;
+        for (keys, places) in keys.chunks(WINDOW).zip(out.chunks_mut(WINDOW)) {
+            for (result, place) in self.read_keys(keys, deadline).into_iter().zip(places) {
+                let item = match result {
+                    Ok(item) => item,
+                    Err(reason) => return Ok((given, Some(reason))),
+                };
+                if item.len() != place.len() {
+                    return Err(Error::invalid(format!(
+                        "place {given} has {} bytes, its object {}",
+                        place.len(),
+                        item.len()
+                    )));
+                }
+                if let Err(reason) = self.copy_out(&item, place) {
+                    return Ok((given, Some(reason)));
+                }
+                given += 1;
+            }
+        }
+        Ok((given, None))
+    }
+
+    /// The plan on what is stored now; nothing when the keys were made before a clear.
+    fn current_plan(&self, found: &Match, without: &HashSet<Which>) -> Plan {
+        let state = self.shared.state.lock();
+        if self.is_current(&state) {
+            self.plan_again(&state, found, without)
+        } else {
+            let nothing = Match { keys: Vec::new(), ..found.clone() };
+            self.plan_again(&state, &nothing, without)
+        }
+    }
+
+    /// Bytes of all objects of a plan.
+    pub fn bytes_of(&self, plan: &Plan) -> u64 {
+        objects_of(plan, self.block_tokens()).map(|(_, kind)| self.object_bytes(kind)).sum()
+    }
+
+    fn object_bytes(&self, kind: u8) -> u64 {
+        match kind {
+            0 => self.layout.body_bytes(),
+            1 => self.layout.window_bytes(),
+            _ => self.layout.checkpoint_bytes(),
+        }
+    }
+
+    pub(super) fn read_items(
+        &self,
+        found: &Match,
+        wanted: &[Which],
+        deadline: Instant,
+    ) -> Vec<(Which, Result<Item, MissReason>)> {
+        let objects: Vec<(Key, Kind)> = wanted
+            .iter()
+            .map(|&(block, kind)| {
+                let kind = match kind {
+                    0 => Kind::Body,
+                    1 => Kind::Window,
+                    _ => Kind::Checkpoint,
+                };
+                (found.keys[block as usize], kind)
+            })
+            .collect();
+        wanted.iter().copied().zip(self.read_objects(&objects, deadline)).collect()
+    }
+
+    pub(super) fn read_keys(
+        &self,
+        keys: &[Key],
+        deadline: Instant,
+    ) -> Vec<Result<Item, MissReason>> {
+        let objects: Vec<_> = keys.iter().map(|&key| (key, Kind::Body)).collect();
+        self.read_objects(&objects, deadline)
+    }
+
+    /// Reads objects, each bare or in parts, and counts them (contract C10).
+    fn read_objects(
+        &self,
+        objects: &[(Key, Kind)],
+        deadline: Instant,
+    ) -> Vec<Result<Item, MissReason>> {
+        let firsts: Vec<Fingerprint> = {
+            let state = self.shared.state.lock();
+            objects
+                .iter()
+                .map(|(block, kind)| match kind {
+                    Kind::Body => self.first_object(&state, block),
+                    _ => Fingerprint(self.object(block, *kind, Piece::Bare).fingerprint()),
+                })
+                .collect()
+        };
+        let results: Vec<_> = self
+            .shared
+            .fetch(&firsts, deadline)
+            .into_iter()
+            .zip(objects)
+            .map(|(held, (block, kind))| self.whole(held?, block, *kind, deadline))
+            .collect();
+        let mut state = self.shared.state.lock();
+        for result in &results {
+            state.counters.reads_asked += 1;
+            match result {
+                Ok(_) => state.counters.reads_given += 1,
+                Err(reason) => state.counters.read_missed(*reason),
+            }
+        }
+        results
+    }
+
+    /// The object that begins with `first`: itself, or all parts that its manifest names.
+    fn whole(
+        &self,
+        first: Held,
+        block: &Key,
+        kind: Kind,
+        deadline: Instant,
+    ) -> Result<Item, MissReason> {
+        if first.flags & flag::HEAD == 0 {
+            return Ok(Item { parts: vec![Arc::new(first)], skip: 0 });
+        }
+        let manifest = Manifest::decode(first.bytes()).ok_or(MissReason::FailedCheck)?;
+        let skip = Manifest::bytes(manifest.parts.len());
+        let others: Vec<Fingerprint> = (1..manifest.parts.len() as u32)
+            .map(|part| Fingerprint(self.object(block, kind, Piece::Part(part)).fingerprint()))
+            .collect();
+        let mut parts = vec![Arc::new(first)];
+        for held in self.shared.fetch(&others, deadline) {
+            parts.push(Arc::new(held?));
+        }
+        let expected = manifest.parts.iter().map(|&(length, _)| length as usize);
+        let lengths = parts.iter().enumerate().map(|(i, part)| {
+            part.length as usize - if i == 0 { skip.min(part.length as usize) } else { 0 }
+        });
+        let sums = manifest.parts.iter().zip(&parts).skip(1).all(|(m, part)| m.1 == part.checksum);
+        if !lengths.eq(expected) || !sums {
+            return Err(MissReason::FailedCheck);
+        }
+        Ok(Item { parts, skip })
+    }
+
+    /// Copies an object out; copy and check are one pass (contract C1).
+    fn copy_out(&self, item: &Item, out: &mut [u8]) -> Result<(), MissReason> {
+        if item.len() != out.len() {
+            return Err(MissReason::FailedCheck);
+        }
+        let mut at = 0;
+        for (number, part) in item.parts.iter().enumerate() {
+            let bytes = part.bytes();
+            let good = if number == 0 && item.skip > 0 {
+                // The manifest is part of what the checksum covers, but not of what is copied.
+                let (manifest, data) = bytes.split_at(item.skip);
+                let crc = copy_checksum(&mut out[at..at + data.len()], data);
+                at += data.len();
+                let before = crate::host::copy::checksum(manifest);
+                crate::host::copy::combine(before, crc, data.len() as u64) == part.checksum
+            } else {
+                let crc = copy_checksum(&mut out[at..at + bytes.len()], bytes);
+                at += bytes.len();
+                crc == part.checksum
+            };
+            if !good {
+                self.shared.distrust(part);
+                return Err(MissReason::FailedCheck);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The objects that a plan reads: bodies, windows, checkpoint.
+pub(super) fn objects_of(plan: &Plan, block_tokens: u32) -> impl Iterator<Item = Which> + use<> {
+    let checkpoint = checkpoint_block(plan, block_tokens);
+    plan.bodies
+        .clone()
+        .map(|block| (block, Kind::Body as u8))
+        .chain(plan.windows.clone().map(|block| (block, Kind::Window as u8)))
+        .chain(checkpoint.map(|block| (block, Kind::Checkpoint as u8)))
+}

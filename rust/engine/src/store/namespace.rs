@@ -1,0 +1,216 @@
+//! A namespace handle: one model, one tenant, one layout, at one epoch.
+
+use super::open::Shared;
+use super::state::State;
+use crate::disk::namespaces::{COUNT, MAX_DESCRIPTION, NamespaceRecord};
+use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{
+    Chain, Description, Extras, Key, NamespaceDigest, Root, foreign_keys, root, tenant_tag,
+};
+use kvstore_layout::Layout;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Choices of one namespace handle.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceOptions {
+    /// Objects die after this time (none: never).
+    pub ttl: Option<Duration>,
+    /// A second put with other bytes is an error: tests and reference models.
+    pub deterministic: bool,
+}
+
+/// Where a tenant's keys hang at one epoch.
+#[derive(Clone, Copy)]
+struct Standing {
+    root: Root,
+    epoch: u64,
+    tenant_epoch: u64,
+}
+
+/// One model side and one tenant of a store.
+pub struct Namespace {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) digest: NamespaceDigest,
+    pub(crate) index: u16,
+    pub(crate) tenant: u32,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) options: NamespaceOptions,
+    salt: Vec<u8>,
+    standing: Mutex<Standing>,
+    diverged: AtomicBool,
+}
+
+impl Namespace {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        layout: Arc<Layout>,
+        description: &Description,
+        salt: &[u8],
+        options: NamespaceOptions,
+    ) -> Result<Self> {
+        let digest = description.digest();
+        let tenant = tenant_tag(&shared.secret, salt);
+        let index = shared.namespace_index(&digest, description)?;
+        let standing = {
+            let state = shared.state.lock();
+            Standing::now(&state, &digest, index, tenant, salt)
+        };
+        Ok(Self {
+            shared: shared.clone(),
+            digest,
+            index,
+            tenant,
+            layout,
+            options,
+            salt: salt.to_vec(),
+            standing: Mutex::new(standing),
+            diverged: AtomicBool::new(false),
+        })
+    }
+
+    /// The layout of its objects.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Digest of its description.
+    pub fn digest(&self) -> &NamespaceDigest {
+        &self.digest
+    }
+
+    /// Tokens of a block.
+    pub fn block_tokens(&self) -> u32 {
+        self.layout.block_tokens()
+    }
+
+    /// Keys of all whole blocks of `tokens`.
+    ///
+    /// # Errors
+    /// An extra key that is shorter than 128 bits or outside the tokens.
+    pub fn keys(&self, tokens: &[u32], extras: &Extras<'_>) -> Result<Vec<Key>> {
+        let mut keys = Vec::new();
+        Chain::new(&self.digest, &self.root(), self.block_tokens() as usize)
+            .and_then(|mut chain| chain.extend(tokens, extras, &mut keys))
+            .map_err(|error| Error::invalid(error.to_string()))?;
+        Ok(keys)
+    }
+
+    /// Block keys of a serving engine's own hashes: `n` of `width` bytes in one buffer, of KV
+    /// cache group `group`.
+    ///
+    /// # Errors
+    /// A width outside 16 to 32, a buffer that is no multiple of it.
+    pub fn foreign(&self, keys: &[u8], width: usize, group: u32) -> Result<Vec<Key>> {
+        foreign_keys(&self.digest, &self.root(), keys, width, group)
+            .map_err(|error| Error::invalid(error.to_string()))
+    }
+
+    /// The root at the epoch of now: keys made before a clear are unreachable.
+    fn root(&self) -> Root {
+        let state = self.shared.state.lock();
+        self.root_of(&state)
+    }
+
+    pub(crate) fn root_of(&self, state: &State) -> Root {
+        let now = Standing::now(state, &self.digest, self.index, self.tenant, &self.salt);
+        *self.standing.lock() = now;
+        now.root
+    }
+
+    /// Whether no clear came since the keys were made.
+    pub(crate) fn is_current(&self, state: &State) -> bool {
+        let standing = *self.standing.lock();
+        standing.epoch == epoch_of(state, self.index)
+            && standing.tenant_epoch == state.tenants.epoch(self.tenant)
+    }
+
+    pub(crate) fn note_divergence(&self, block: &Key) {
+        tracing::error!(?block, "deterministic namespace: a second put has other bytes");
+        self.diverged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a deterministic namespace has seen a second put with other bytes since the last
+    /// call.
+    pub fn take_divergence(&self) -> bool {
+        self.diverged.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Standing {
+    fn now(state: &State, digest: &NamespaceDigest, index: u16, tenant: u32, salt: &[u8]) -> Self {
+        let epoch = epoch_of(state, index);
+        let tenant_epoch = state.tenants.epoch(tenant);
+        Self { root: root(digest, epoch, salt, tenant_epoch), epoch, tenant_epoch }
+    }
+}
+
+fn epoch_of(state: &State, index: u16) -> u64 {
+    state.namespaces.records[usize::from(index)].as_ref().map_or(0, |record| record.epoch)
+}
+
+impl Shared {
+    /// The namespace's index, taken and written on its first use.
+    fn namespace_index(&self, digest: &NamespaceDigest, description: &Description) -> Result<u16> {
+        let encoded = description.encode();
+        if encoded.len() > MAX_DESCRIPTION {
+            return Err(Error::invalid(format!(
+                "the namespace description takes {} bytes, at most {MAX_DESCRIPTION} are kept",
+                encoded.len()
+            )));
+        }
+        let mut state = self.state.lock();
+        if let Some(&index) = state.namespaces.by_digest.get(digest.as_bytes()) {
+            return Ok(index);
+        }
+        if let Some(line) = nearest(&state, description) {
+            tracing::info!("new namespace: {line}");
+        }
+        let index = free_index(&state).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Limit,
+                format!("{COUNT} namespaces have objects in this store: clear one first"),
+            )
+        })?;
+        let generation = state.namespaces.records[index].as_ref().map_or(0, |r| r.generation) + 1;
+        // An index that is used again starts above every epoch and sequence of its past.
+        let epoch = if generation > 1 { state.next_sequence() } else { 0 };
+        let record =
+            NamespaceRecord { epoch, generation, digest: *digest.as_bytes(), description: encoded };
+        let old = state.namespaces.records[index].replace(record.clone());
+        if let Some(old) = old {
+            state.namespaces.by_digest.remove(&old.digest);
+        }
+        state.namespaces.by_digest.insert(*digest.as_bytes(), index as u16);
+        if !self.options.read_only {
+            self.write_namespace(index as u16, &record)?;
+        }
+        Ok(index as u16)
+    }
+}
+
+/// An index without a record, else one without objects whose record may be forgotten.
+fn free_index(state: &State) -> Option<usize> {
+    let table = &state.namespaces;
+    table
+        .records
+        .iter()
+        .position(Option::is_none)
+        .or_else(|| table.objects.iter().position(|&objects| objects == 0))
+}
+
+/// One line on the stored namespace that differs least from `new`, for the log: why nothing hits.
+pub(crate) fn nearest(state: &State, new: &Description) -> Option<String> {
+    let stored = state.namespaces.records.iter().flatten();
+    stored
+        .filter_map(|record| Description::decode(&record.description).ok())
+        .map(|old| new.differs(&old))
+        .filter(|fields| !fields.is_empty())
+        .min_by_key(Vec::len)
+        .map(|fields| {
+            let fields: Vec<_> = fields.iter().map(ToString::to_string).collect();
+            format!("nothing stored matches; the nearest differs in {}", fields.join(", "))
+        })
+}

@@ -1,0 +1,556 @@
+//! Puts: one status per item, the first writer wins, parents before children.
+
+use super::batch::{Ack, Batch, Reason, Status};
+use super::manifest::Manifest;
+use super::meta::{bit, expires_at, is_expired, stride_of};
+use super::namespace::Namespace;
+use super::open::Shared;
+use super::room::NoRoom;
+use super::state::{Phase, State, Ticket};
+use super::writer::clear_tail;
+use crate::disk::descriptor::flag;
+use crate::host::copy::{checksum, copy_checksum};
+use crate::host::slots::SlotId;
+use crate::identity::{Key, ObjectKind, Piece, object_key};
+use kvstore_index::{EntryId, Fingerprint, Kind, NewEntry, Tier};
+use parking_lot::MutexGuard;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a put is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    pub ack: Ack,
+    /// Time to live; `None` takes the namespace's.
+    pub ttl: Option<Duration>,
+    /// How long to wait for room before `Busy`; `None`: not at all for `host`, the store's
+    /// `room_wait` for the stronger levels.
+    pub wait: Option<Duration>,
+}
+
+/// One object to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// Key of the block that it is, or that it belongs to.
+    pub block: Key,
+    pub kind: Kind,
+    /// Block under whose first object it hangs; `None` = the root.
+    pub parent: Option<Key>,
+    /// Item of the same put that must be accepted first.
+    pub after: Option<usize>,
+    /// Blocks above it.
+    pub depth: u32,
+    pub replayed: bool,
+    /// A window that no resume point needs: among the first victims.
+    pub unneeded: bool,
+    pub data: &'a [u8],
+    /// Offsets at which layers begin: where an object in parts is cut if possible.
+    pub cuts: &'a [u64],
+}
+
+impl Namespace {
+    /// Stores objects in order, parents before children. The bytes are copied before this returns.
+    pub fn put_objects(&self, objects: &[Object<'_>], options: PutOptions) -> Arc<Batch> {
+        let batch = Batch::new(objects.len());
+        let shared = &self.shared;
+        let wait = options.wait.unwrap_or(match options.ack {
+            Ack::Host => Duration::ZERO,
+            Ack::Ssd | Ack::SsdFlush => shared.options.room_wait,
+        });
+        let put = Put {
+            namespace: self,
+            batch: &batch,
+            ack: options.ack,
+            expires_at: expires_at(options.ttl.or(self.options.ttl)),
+            deadline: Instant::now() + wait,
+            compared: Cell::new(false),
+        };
+        // A put is one use of its chain, as a look-up is.
+        shared.state.lock().index.touch_chain(&[]);
+        let mut refused: Vec<Option<Status>> = vec![None; objects.len()];
+        for (item, object) in objects.iter().enumerate() {
+            let status = match object.after.and_then(|after| refused[after]) {
+                Some(status) => Some(status),
+                None => put.one(item, object),
+            };
+            if let Some(status) = status {
+                shared.state.lock().answer(&batch, item, status);
+                let accepted = matches!(status, Status::Stored | Status::Exists);
+                refused[item] = (!accepted).then_some(status);
+            }
+        }
+        shared.wake();
+        batch
+    }
+}
+
+struct Put<'a> {
+    namespace: &'a Namespace,
+    batch: &'a Arc<Batch>,
+    ack: Ack,
+    expires_at: u32,
+    deadline: Instant,
+    /// One item's bytes were compared already.
+    compared: Cell<bool>,
+}
+
+/// What an item's first step found.
+enum Found {
+    /// The answer is known.
+    Answer(Status),
+    /// Somebody else's put or a queued write gives the answer.
+    Joined,
+    /// A fresh entry with a host slot and one reference, to be filled.
+    Fresh(EntryId, SlotId),
+}
+
+impl Put<'_> {
+    fn shared(&self) -> &Shared {
+        &self.namespace.shared
+    }
+
+    /// `None`: the batch learns the answer later.
+    fn one(&self, item: usize, object: &Object<'_>) -> Option<Status> {
+        let bare = object.data.len() as u64 <= self.shared().bare_limit;
+        let piece = if bare { Piece::Bare } else { Piece::Part(0) };
+        let key = self.namespace.object(&object.block, object.kind, piece);
+        if bare { self.bare(item, object, &key) } else { self.in_parts(item, object, &key) }
+    }
+
+    fn bare(&self, item: usize, object: &Object<'_>, key: &Key) -> Option<Status> {
+        match self.claim(item, object, key, object.data.len() as u32, 0) {
+            Found::Answer(status) => Some(status),
+            Found::Joined => None,
+            Found::Fresh(id, slot) => {
+                let checksum = self.fill(slot, &[object.data]);
+                let mut state = self.shared().state.lock();
+                self.filled(&mut state, id, checksum, item)
+            }
+        }
+    }
+
+    /// Finds the object or makes room for it.
+    fn claim(&self, item: usize, object: &Object<'_>, key: &Key, length: u32, flags: u8) -> Found {
+        let shared = self.shared();
+        let fingerprint = Fingerprint(key.fingerprint());
+        let mut state = shared.state.lock();
+        loop {
+            if let Some(reason) = self.refusal(&state) {
+                return Found::Answer(Status::Rejected(reason));
+            }
+            if let Some(id) = state.index.find(&fingerprint) {
+                if !is_expired(state.index[id].expires_at) {
+                    return self.present(&mut state, id, item, object);
+                }
+                state.counters.expired += 1;
+                state.remove(id, Reason::NoSpace);
+            }
+            match self.room(&mut state, length) {
+                Ok(slot) => {
+                    let parent = self.parent(&state, object);
+                    match self.insert(&mut state, object, fingerprint, parent, length, flags, slot)
+                    {
+                        Some(id) => return Found::Fresh(id, slot),
+                        None => {
+                            state.slots.free(slot);
+                            return Found::Answer(Status::Rejected(Reason::NoSpace));
+                        }
+                    }
+                }
+                Err(NoRoom::Never(reason)) => return Found::Answer(Status::Rejected(reason)),
+                Err(NoRoom::Busy) => {
+                    shared.wake();
+                    if shared.changed.wait_until(&mut state, self.deadline).timed_out() {
+                        return Found::Answer(Status::Busy);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why nothing at all is taken.
+    fn refusal(&self, state: &State) -> Option<Reason> {
+        if state.phase != Phase::Open || self.shared().is_poisoned() {
+            Some(Reason::Closing)
+        } else if self.shared().options.read_only {
+            Some(Reason::ReadOnly)
+        } else if !self.namespace.is_current(state) {
+            Some(Reason::Cleared)
+        } else {
+            None
+        }
+    }
+
+    /// A host slot, below the high watermark of what is not written yet.
+    fn room(&self, state: &mut State, length: u32) -> Result<SlotId, NoRoom> {
+        let stride = stride_of(length);
+        if state.dirty_bytes + u64::from(stride) > self.shared().dirty_limit
+            && state.dirty_bytes > 0
+        {
+            return Err(NoRoom::Busy);
+        }
+        state.host_room(stride)
+    }
+
+    /// The object is there, or on its way.
+    fn present(&self, state: &mut State, id: EntryId, item: usize, object: &Object<'_>) -> Found {
+        let ticket = |then| Ticket { batch: self.batch.clone(), item, ack: self.ack, then };
+        let stored = state.index[id].flags & (bit::HOST | bit::READY) != 0;
+        if !stored {
+            // Its first put is in flight: join it and get its outcome (contract C2).
+            state.tickets.entry(id).or_default().push(ticket(Status::Stored));
+            return Found::Joined;
+        }
+        self.compare(state, id, object);
+        if let Some(parent) = self.parent(state, object).and_then(|fp| state.index.find(&fp)) {
+            state.index.relink(id, parent);
+        }
+        match (self.ack, state.has(id, bit::READY)) {
+            (Ack::Host, _) | (Ack::Ssd, true) => Found::Answer(Status::Exists),
+            (Ack::SsdFlush, true) => {
+                let round = state.flush_round;
+                state.flushing.push((round, ticket(Status::Exists)));
+                Found::Joined
+            }
+            (_, false) => {
+                state.tickets.entry(id).or_default().push(ticket(Status::Exists));
+                state.queue_write(id);
+                Found::Joined
+            }
+        }
+    }
+
+    /// Counts a second put whose bytes differ (contract C3). The checksum of the new bytes costs a
+    /// pass, so only a batch's first item pays it, and every item of a deterministic namespace.
+    fn compare(&self, state: &mut State, id: EntryId, object: &Object<'_>) {
+        let entry = &state.index[id];
+        let comparable = entry.flags & (flag::HEAD | flag::ENCODED) == 0;
+        if !comparable || !(self.namespace.options.deterministic || !self.compared.replace(true)) {
+            return;
+        }
+        let same =
+            entry.length as usize == object.data.len() && entry.checksum == checksum(object.data);
+        if !same {
+            state.counters.puts_divergent += 1;
+            if self.namespace.options.deterministic {
+                self.namespace.note_divergence(&object.block);
+            }
+            tracing::warn!(
+                namespace = self.namespace.index,
+                "a put of a present key has other bytes"
+            );
+        }
+    }
+
+    /// Fingerprint of the object under which this one hangs.
+    fn parent(&self, state: &State, object: &Object<'_>) -> Option<Fingerprint> {
+        object.parent.map(|block| self.namespace.first_object(state, &block))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of one entry")]
+    fn insert(
+        &self,
+        state: &mut State,
+        object: &Object<'_>,
+        fingerprint: Fingerprint,
+        parent: Option<Fingerprint>,
+        length: u32,
+        flags: u8,
+        slot: SlotId,
+    ) -> Option<EntryId> {
+        let replayed = if object.replayed { flag::REPLAYED } else { 0 };
+        let new = NewEntry {
+            fingerprint,
+            checksum: 0,
+            parent_prefix: parent.map_or(0, |fp| fp.prefix()),
+            sequence: state.next_sequence(),
+            length,
+            tenant: self.namespace.tenant,
+            expires_at: self.expires_at,
+            namespace: self.namespace.index,
+            depth: object.depth.min(u32::from(u16::MAX)) as u16,
+            class: 0,
+            kind: object.kind,
+            flags: flags | replayed,
+        };
+        let id = match state.index.insert(&new) {
+            Ok(id) => id,
+            Err(_) if state.evict_any() => state.index.insert(&new).ok()?,
+            Err(_) => return None,
+        };
+        state.index.set_slot(id, Tier::Host, Some(u64::from(slot.0)));
+        state.slots.set_owner(slot, id.index() as u32);
+        state.index.acquire(id);
+        state.namespaces.objects[usize::from(self.namespace.index)] += 1;
+        if object.unneeded {
+            state.index.set_unneeded(id, true);
+        }
+        if self.expires_at != 0 {
+            let handle = state.index.handle(id);
+            state.expiry.push(std::cmp::Reverse((self.expires_at, handle)));
+        }
+        Some(id)
+    }
+
+    /// Copies the pieces into the slot, one behind the other; the checksum of all of them.
+    fn fill(&self, slot: SlotId, pieces: &[&[u8]]) -> u64 {
+        let shared = self.shared();
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let buf = shared.state.lock().slots.buf(slot, stride_of(length as u32));
+        // SAFETY: the slot was allocated for this object, whose entry is not whole yet: nobody
+        // reads, writes or views it until `filled`.
+        let bytes = unsafe { shared.arena.bytes_mut(buf) };
+        let mut at = 0;
+        let mut sum = None;
+        for piece in pieces {
+            let crc = copy_checksum(&mut bytes[at..at + piece.len()], piece);
+            sum = Some(match sum {
+                None => crc,
+                Some(before) => crate::host::copy::combine(before, crc, piece.len() as u64),
+            });
+            at += piece.len();
+        }
+        clear_tail(bytes, length);
+        sum.unwrap_or_else(|| checksum(&[]))
+    }
+
+    /// The bytes are in host memory: from now on others find them.
+    fn filled(&self, state: &mut State, id: EntryId, checksum: u64, item: usize) -> Option<Status> {
+        if state.index.is_dead(id) {
+            // Cleared meanwhile; removal has answered who joined.
+            state.release(id);
+            return Some(Status::Rejected(Reason::Cleared));
+        }
+        state.index[id].checksum = checksum;
+        state.set(id, bit::HOST);
+        state.index.add_resident(id, Tier::Host);
+        for ticket in state.take_tickets(id, Ack::Host) {
+            state.answer(&ticket.batch, ticket.item, ticket.then);
+        }
+        let answer = if self.ack == Ack::Host {
+            Some(Status::Stored)
+        } else {
+            let ticket =
+                Ticket { batch: self.batch.clone(), item, ack: self.ack, then: Status::Stored };
+            state.tickets.entry(id).or_default().push(ticket);
+            None
+        };
+        state.queue_write(id);
+        state.release(id);
+        self.shared().changed.notify_all();
+        answer
+    }
+
+    /// Stores an object in parts: part 0 decides who is first, the others are written before it.
+    fn in_parts(&self, item: usize, object: &Object<'_>, key: &Key) -> Option<Status> {
+        let shared = self.shared();
+        let lengths =
+            super::manifest::cut(object.data.len() as u64, shared.part_limit, object.cuts);
+        let manifest_bytes = Manifest::bytes(lengths.len());
+        let head_length = manifest_bytes as u32 + lengths[0];
+        let (head, slot) = match self.claim(item, object, key, head_length, flag::PART | flag::HEAD)
+        {
+            Found::Answer(status) => return Some(status),
+            Found::Joined => return None,
+            Found::Fresh(id, slot) => (id, slot),
+        };
+        {
+            let mut state = shared.state.lock();
+            state.sets.insert(head, Vec::new());
+            state.gates.insert(head, lengths.len() as u32 - 1);
+        }
+        let (first, mut rest) = object.data.split_at(lengths[0] as usize);
+        let mut parts = vec![(lengths[0], checksum(first))];
+        for (number, &length) in lengths.iter().enumerate().skip(1) {
+            let (data, after) = rest.split_at(length as usize);
+            rest = after;
+            match self.part(object, head, number as u32, data) {
+                Ok(checksum) => parts.push((length, checksum)),
+                Err(status) => return Some(self.give_up(head, status)),
+            }
+        }
+        let manifest = Manifest { parts }.encode();
+        let checksum = self.fill(slot, &[&manifest, first]);
+        let mut state = shared.state.lock();
+        // The set's highest sequence number is part 0's.
+        let sequence = state.next_sequence();
+        state.index[head].set_sequence(sequence);
+        self.filled(&mut state, head, checksum, item)
+    }
+
+    /// One part besides part 0: host memory, then the write queue.
+    fn part(
+        &self,
+        object: &Object<'_>,
+        head: EntryId,
+        number: u32,
+        data: &[u8],
+    ) -> Result<u64, Status> {
+        let shared = self.shared();
+        let key = self.namespace.object(&object.block, object.kind, Piece::Part(number));
+        let fingerprint = Fingerprint(key.fingerprint());
+        let length = data.len() as u32;
+        let mut state = shared.state.lock();
+        let (id, slot) = loop {
+            if state.index.is_dead(head) {
+                return Err(Status::Rejected(Reason::Cleared));
+            }
+            // A put that finds no part 0 removes what is left of an older set.
+            if let Some(old) = state.index.find(&fingerprint) {
+                state.remove(old, Reason::NoSpace);
+            }
+            match self.room(&mut state, length) {
+                Ok(slot) => {
+                    let inserted = self.insert(
+                        &mut state,
+                        object,
+                        fingerprint,
+                        None,
+                        length,
+                        flag::PART,
+                        slot,
+                    );
+                    match inserted {
+                        Some(id) => break (id, slot),
+                        None => {
+                            state.slots.free(slot);
+                            return Err(Status::Rejected(Reason::NoSpace));
+                        }
+                    }
+                }
+                Err(_) if state.shed_written_parts(head) => {}
+                Err(NoRoom::Never(reason)) => return Err(Status::Rejected(reason)),
+                Err(NoRoom::Busy) => self.wait_for_room(&mut state)?,
+            }
+        };
+        state.head_of.insert(id, head);
+        state.sets.entry(head).or_default().push(id);
+        drop(state);
+        let checksum = self.fill(slot, &[data]);
+        let mut state = shared.state.lock();
+        if state.index.is_dead(id) {
+            state.release(id);
+            return Err(Status::Rejected(Reason::Cleared));
+        }
+        state.index[id].checksum = checksum;
+        state.set(id, bit::HOST);
+        state.queue_write(id);
+        state.release(id);
+        shared.wake();
+        Ok(checksum)
+    }
+
+    fn wait_for_room(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Status> {
+        self.shared().wake();
+        if self.shared().changed.wait_until(state, self.deadline).timed_out() {
+            return Err(Status::Busy);
+        }
+        Ok(())
+    }
+
+    /// Takes back a set that could not be stored whole.
+    fn give_up(&self, head: EntryId, status: Status) -> Status {
+        let mut state = self.shared().state.lock();
+        if !state.index.is_dead(head) {
+            let reason =
+                if let Status::Rejected(reason) = status { reason } else { Reason::NoSpace };
+            state.remove(head, reason);
+        }
+        state.release(head);
+        status
+    }
+}
+
+impl State {
+    /// Queues the write of an object that is whole in host memory, its host-only ancestors first:
+    /// a child is not written before its parent is at least submitted.
+    pub(crate) fn queue_write(&mut self, id: EntryId) {
+        let mut chain = vec![id];
+        let mut at = id;
+        while let Some(parent) = self.index.parent(at) {
+            let settled =
+                self.index.is_resident(parent, Tier::Disk) || self.has(parent, bit::QUEUED);
+            if settled || !self.has(parent, bit::HOST) {
+                break;
+            }
+            chain.push(parent);
+            at = parent;
+        }
+        for id in chain.into_iter().rev() {
+            if self.has(id, bit::QUEUED) || self.index[id].flags & (bit::READY | bit::COMMIT) != 0 {
+                continue;
+            }
+            self.set(id, bit::QUEUED);
+            self.index.acquire(id);
+            self.dirty_bytes += u64::from(stride_of(self.index[id].length));
+            self.queue.push_back(id);
+        }
+    }
+
+    /// Removes and returns the tickets of an object that ask for `ack` or less.
+    fn take_tickets(&mut self, id: EntryId, ack: Ack) -> Vec<Ticket> {
+        let Some(all) = self.tickets.get_mut(&id) else { return Vec::new() };
+        let (now, later) = std::mem::take(all).into_iter().partition(|t| t.ack <= ack);
+        *all = later;
+        now
+    }
+
+    /// Makes room in the index: the least valuable object of the larger tier leaves.
+    fn evict_any(&mut self) -> bool {
+        if self.drop_expired() {
+            return true;
+        }
+        for tier in [Tier::Disk, Tier::Host] {
+            if let Some(victim) = self.index.victim(tier, &mut |_, _| true) {
+                for id in victim.along.into_iter().chain([victim.id]) {
+                    self.counters.evicted += 1;
+                    self.remove(id, Reason::NoSpace);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Drops host copies of a set's parts that are on disk already; a set may be larger than the
+    /// host tier. True if any went.
+    fn shed_written_parts(&mut self, head: EntryId) -> bool {
+        let parts = self.sets.get(&head).cloned().unwrap_or_default();
+        let mut shed = false;
+        for id in parts {
+            if self.has(id, bit::READY | bit::HOST) && self.index.refs(id) == 0 {
+                self.drop_host(id);
+                shed = true;
+            }
+        }
+        shed
+    }
+}
+
+/// Kind of an object in its key.
+pub(crate) fn object_kind(kind: Kind) -> ObjectKind {
+    match kind {
+        Kind::Body => ObjectKind::Body,
+        Kind::Window => ObjectKind::Window,
+        Kind::Checkpoint => ObjectKind::Checkpoint,
+    }
+}
+
+impl Namespace {
+    /// The key of an object of `block`.
+    pub(crate) fn object(&self, block: &Key, kind: Kind, piece: Piece) -> Key {
+        object_key(&self.digest, block, object_kind(kind), piece)
+    }
+
+    /// Fingerprint of a block's first object: what is stored of bare body and part 0, else the
+    /// bare body's.
+    pub(crate) fn first_object(&self, state: &State, block: &Key) -> Fingerprint {
+        let bare = Fingerprint(self.object(block, Kind::Body, Piece::Bare).fingerprint());
+        if state.index.find(&bare).is_some() {
+            return bare;
+        }
+        let head = Fingerprint(self.object(block, Kind::Body, Piece::Part(0)).fingerprint());
+        if state.index.find(&head).is_some() { head } else { bare }
+    }
+}

@@ -1,0 +1,79 @@
+//! A store end to end: what was put comes back, from host memory, from disk, after a restart.
+
+mod common;
+
+use common::*;
+use kvstore_engine::store::{Ack, Status};
+
+#[test]
+fn what_was_put_comes_back_from_host_memory_and_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = layout(192);
+    let tokens = prompt(1, 40);
+    {
+        let store = open(dir.path(), &options());
+        let ns = namespace(&store, &layout, "a");
+        assert_eq!(check(&ns, &tokens), 0);
+        assert_eq!(put_and_wait(&ns, &tokens, Ack::Ssd), vec![Status::Stored; 40]);
+        assert_eq!(check(&ns, &tokens), 40);
+        assert_eq!(put_and_wait(&ns, &tokens, Ack::Ssd), vec![Status::Exists; 40]);
+        assert!(store.close());
+    }
+    let store = open(dir.path(), &options());
+    assert_eq!(store.recovered().objects, 40);
+    let ns = namespace(&store, &layout, "a");
+    assert_eq!(check(&ns, &tokens), 40);
+    assert_eq!(store.stats().counters.bytes_read, 40 * layout.body_bytes());
+    assert_eq!(check(&ns, &tokens), 40);
+    assert_eq!(store.stats().counters.bytes_read, 40 * layout.body_bytes(), "the second is a hit");
+}
+
+#[test]
+fn without_a_host_tier_everything_is_read_from_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = kvstore_engine::store::Options { host_bytes: 0, ..options() };
+    let store = open(dir.path(), &options);
+    let ns = namespace(&store, &layout(192), "a");
+    let tokens = prompt(1, 40);
+    assert_eq!(put_and_wait(&ns, &tokens, Ack::Ssd), vec![Status::Stored; 40]);
+    for turn in 1..=2 {
+        assert_eq!(check(&ns, &tokens), 40);
+        let stats = store.stats();
+        assert_eq!(stats.counters.bytes_read, turn * 40 * ns.layout().body_bytes());
+        assert_eq!(stats.pins, 0);
+    }
+}
+
+#[test]
+fn a_full_disk_tier_evicts_leaves_and_stays_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = kvstore_engine::store::Options { disk_objects: Some(100), ..options() };
+    let store = open(dir.path(), &options);
+    let ns = namespace(&store, &layout(192), "a");
+    for seed in 0..30 {
+        let tokens = prompt(seed, 20);
+        assert_eq!(put_and_wait(&ns, &tokens, Ack::Ssd), vec![Status::Stored; 20], "{seed}");
+        assert!(store.stats().disk.objects <= 100);
+    }
+    assert!(store.stats().counters.evicted_disk >= 500);
+    let _ = check(&ns, &prompt(29, 20));
+}
+
+#[test]
+fn a_store_switches_from_one_class_to_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = kvstore_engine::store::Options { host_bytes: 0, ..options() };
+    let store = open(dir.path(), &options);
+    let small = namespace(&store, &layout(192), "a");
+    let large = namespace(&store, &layout(1600), "a");
+    for (ns, expected) in [(&small, 9_000), (&large, 1_000)] {
+        let blocks = 220 * MIB / (ns.layout().body_bytes().next_multiple_of(4096)) * 2 / 50;
+        for seed in 0..blocks as u32 {
+            put_and_wait(ns, &prompt(seed, 50), Ack::Ssd);
+        }
+        let stats = store.stats();
+        let stride = ns.layout().body_bytes().next_multiple_of(4096) as u32;
+        let held = stats.disk.classes[&stride];
+        assert!(held > expected * 9 / 10, "{held} of class {stride}: {:?}", stats.disk);
+    }
+}
