@@ -104,10 +104,8 @@ impl Chain {
             let digests = &mut digests[..tokens.len() / self.block_tokens];
             token_digests(tokens, self.block_tokens, digests);
             self.with_extras(tokens, extras, digests);
-            for digest in &*digests {
-                self.last = self.step.pair(&self.last, digest);
-                keys.push(Key::from_bytes(self.last));
-            }
+            self.step.chain(&mut self.last, digests);
+            keys.extend(digests.iter().copied().map(Key::from_bytes));
             self.next_block += digests.len();
         }
         Ok(())

@@ -76,17 +76,27 @@ impl Lanes {
 
     /// Hash of the 64 bytes `left`, `right`: exactly one compression.
     pub(super) fn pair(&self, left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
-        let mut block = [0; blake3::BLOCK_LEN];
-        block[..32].copy_from_slice(left);
-        block[32..].copy_from_slice(right);
-        let mut state = self.key;
+        let mut last = *left;
+        self.chain(&mut last, &mut [*right]);
+        last
+    }
+
+    /// Replaces each of `digests` by the hash of the 64 bytes of what stands before it (at first
+    /// `last`) and itself; `last` becomes the last. One compression each, one after the other.
+    pub(super) fn chain(&self, last: &mut [u8; 32], digests: &mut [[u8; 32]]) {
         let flags = self.flags | CHUNK_START | CHUNK_END | ROOT;
-        self.platform.compress_in_place(&mut state, &block, blake3::BLOCK_LEN as u8, 0, flags);
-        let mut out = [0; 32];
-        for (bytes, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-            *bytes = word.to_le_bytes();
+        let mut block = [0; blake3::BLOCK_LEN];
+        block[..32].copy_from_slice(last);
+        for digest in digests {
+            block[32..].copy_from_slice(digest);
+            let mut state = self.key;
+            self.platform.compress_in_place(&mut state, &block, blake3::BLOCK_LEN as u8, 0, flags);
+            for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+                *bytes = word.to_le_bytes();
+            }
+            block[..32].copy_from_slice(digest);
         }
-        out
+        last.copy_from_slice(&block[..32]);
     }
 }
 
