@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Keys have 32 bytes and the chain runs on all of them; only what index and descriptor carry is cut
-//! to a [`Fingerprint`] of 16. The rules byte for byte are in the module docs and in FORMAT.md;
+//! to a [`Fingerprint`] of 16. The rules byte for byte are in the module docs and in docs/format-identity.md;
 //! `tests/golden/identity.json` pins them, computed a second time by independent Python.
 //!
 //! Under the namespace digest as BLAKE3 key there are four kinds of messages. They differ in length,
