@@ -1,10 +1,10 @@
 //! Chain keys of 1,048,576 tokens on one core, as a ratio to a naive serial BLAKE3 chain.
 //!
 //! Naive: one keyed message per block, the parent's 32 bytes and then the tokens, so that each block of
-//! 16 is two serial compressions and each of 64 five. It is run in two forms: token by token into a
-//! `Hasher` per block, as such a chain is written down first (the bars are on this one), and `tight`,
-//! one call of `keyed_hash` over a buffer filled in bulk, which is the least that the rule allows. Ours
-//! cannot fall below half of `tight` in blocks of 16: one serial compression against two.
+//! 16 is two serial compressions and each of 64 five. It is run in two forms: `naive` feeds a `Hasher`
+//! token by token (the bars are on this one), `tight` calls `keyed_hash` once over a buffer filled in
+//! bulk, which is the least that this rule costs. Against `tight` about half is the end in blocks of
+//! 16: one serial compression against two.
 //!
 //! Interleaved pairs of CPU time on one thread, with a null of naive against itself; the median and
 //! quartiles of their ratios are printed, one JSON row and one line each.

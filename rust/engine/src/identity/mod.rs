@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Keys have 32 bytes and the chain runs on all of them; only what index and descriptor carry is cut
-//! to a [`Fingerprint`] of 16. The rules byte for byte are in the module docs and in docs/format-identity.md;
-//! `tests/golden/identity.json` pins them, computed a second time by independent Python.
+//! to a [`Fingerprint`] of 16. The rules byte for byte are in the module docs and in
+//! docs/format-identity.md; `tests/golden/identity.json` pins them, computed a second time by
+//! independent Python.
 //!
 //! Under the namespace digest as BLAKE3 key there are four kinds of messages. They differ in length,
 //! so that none can be taken for another whatever tokens, salts or keys are chosen: a chain step has
