@@ -6,6 +6,7 @@
 
 pub mod arena;
 pub mod copy;
+mod fold;
 pub mod fork;
 mod map;
 pub mod slots;
