@@ -16,8 +16,6 @@ mod residency;
 mod settle;
 mod slab;
 mod table;
-#[cfg(test)]
-mod tests;
 
 pub use entry::{Entry, EntryId, Freed, Handle, Kind, NewEntry, Tier};
 pub use fingerprint::Fingerprint;
