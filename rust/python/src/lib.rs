@@ -1,6 +1,7 @@
 //! The Python extension module `kvstore._core`: glue without logic.
 
 mod layout;
+mod sim;
 
 use pyo3::prelude::*;
 
@@ -9,4 +10,6 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::layout::{Group, Layout};
+    #[pymodule_export]
+    use super::sim::{Trace, read_trace, simulate, trace_info};
 }
