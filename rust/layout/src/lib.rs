@@ -4,13 +4,16 @@
 //! [`resume::plan`] is the one implementation of "from where can this prompt go on": every hook
 //! calls it. Nothing here does I/O.
 
+pub mod account;
 mod canonical;
 mod check;
 mod error;
+mod fraction;
 mod group;
 mod layout;
 pub mod resume;
 
 pub use error::LayoutError;
+pub use fraction::Fraction;
 pub use group::{Group, Kind, OpenRows, PageShape, Read, Reads, Shard, StateRows};
 pub use layout::{Area, GROUP_ALIGN, Layout, PAGE_ALIGN, Page, Replay};

@@ -1,0 +1,34 @@
+//! What one decode step reads.
+
+use crate::Layout;
+use crate::group::{Group, Kind, Reads};
+
+impl Group {
+    /// Bytes of this group that one decode step at N tokens reads. State groups count nothing: their
+    /// rows are written and read once a token, whatever N is.
+    pub fn read_bytes(&self, n: u64) -> u64 {
+        let entries = match self.kind {
+            Kind::Entries => self.entries_in(n),
+            Kind::Window(w) => self.entries_in(n.min(u64::from(w))),
+            Kind::State => return 0,
+        };
+        if self.reads.is_empty() {
+            return self.layers.len() as u64 * entries * self.record_bytes();
+        }
+        let reads = self.reads.iter().map(|read| {
+            let each = match read.what {
+                Reads::All => entries,
+                Reads::AtMost(most) => entries.min(u64::from(most)),
+            };
+            u64::from(read.layers) * each
+        });
+        reads.sum::<u64>() * self.record_bytes()
+    }
+}
+
+impl Layout {
+    /// Cache bytes that one decode step at N tokens reads, draft groups left out.
+    pub fn read_bytes(&self, n: u64) -> u64 {
+        self.groups().iter().filter(|g| !g.draft).map(|g| g.read_bytes(n)).sum()
+    }
+}

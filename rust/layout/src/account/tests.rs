@@ -1,0 +1,1 @@
+//! Accounting: additive over tokens and groups.
