@@ -11,6 +11,7 @@ mod error;
 mod fraction;
 mod group;
 mod layout;
+pub mod registry;
 pub mod resume;
 
 pub use error::LayoutError;
