@@ -13,8 +13,10 @@ mod group;
 mod layout;
 pub mod registry;
 pub mod resume;
+mod usage;
 
 pub use error::LayoutError;
 pub use fraction::Fraction;
 pub use group::{Group, Kind, OpenRows, PageShape, Read, Reads, Shard, StateRows};
 pub use layout::{Area, GROUP_ALIGN, Layout, PAGE_ALIGN, Page, Replay};
+pub use usage::{Usage, usage};
