@@ -1,8 +1,8 @@
 //! A store end to end: what was put comes back, from host memory, from disk, after a restart.
 
-mod common;
+mod support;
 
-use common::*;
+use support::*;
 use kvstore_engine::store::{Ack, Status};
 
 #[test]

@@ -99,21 +99,45 @@ impl Pages {
 mod tests {
     use super::*;
 
+    use kvstore_index::{Fingerprint, Index, Kind, NewEntry, PolicyKind};
+
     const A: PageId = PageId { segment: 0, page: 0 };
+
+    fn entries() -> [EntryId; 3] {
+        let mut index = Index::new(3, 1, [PolicyKind::LeafLru; 2]);
+        [1, 2, 3].map(|number| {
+            let new = NewEntry {
+                fingerprint: Fingerprint([number; 16]),
+                checksum: 0,
+                parent_prefix: 0,
+                sequence: 1,
+                length: 1,
+                tenant: 0,
+                expires_at: 0,
+                namespace: 0,
+                depth: 0,
+                class: 0,
+                kind: Kind::Body,
+                flags: 0,
+            };
+            index.insert(&new).unwrap()
+        })
+    }
 
     #[test]
     fn a_page_has_one_write_in_flight_and_changes_meanwhile_go_with_the_next() {
+        let [one, two, three] = entries();
         let mut pages = Pages::default();
-        pages.commit(A, 1);
-        pages.commit(A, 2);
+        pages.commit(A, one);
+        pages.commit(A, two);
         let (id, first) = pages.start().unwrap();
-        assert_eq!((id, first.committed.as_slice()), (A, &[1, 2][..]));
-        pages.commit(A, 3);
+        assert_eq!((id, first.committed.as_slice()), (A, &[one, two][..]));
+        pages.commit(A, three);
         pages.cool(A, 9, 1);
         assert!(pages.start().is_none(), "the page is on its way");
         pages.finish(A, None);
         let (_, second) = pages.start().unwrap();
-        assert_eq!(second.committed, [3]);
+        assert_eq!(second.committed, [three]);
         assert_eq!(second.cooled, [(9, 1)]);
         pages.finish(A, None);
         assert!(pages.is_idle());

@@ -232,7 +232,28 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kvstore_index::{Fingerprint, Index, Kind, NewEntry, PolicyKind};
     use std::collections::HashSet;
+
+    /// An entry to own slots.
+    fn owner() -> EntryId {
+        let mut index = Index::new(1, 1, [PolicyKind::LeafLru; 2]);
+        let new = NewEntry {
+            fingerprint: Fingerprint([1; 16]),
+            checksum: 0,
+            parent_prefix: 0,
+            sequence: 1,
+            length: 1,
+            tenant: 0,
+            expires_at: 0,
+            namespace: 0,
+            depth: 0,
+            class: 0,
+            kind: Kind::Body,
+            flags: 0,
+        };
+        index.insert(&new).unwrap()
+    }
 
     fn segments(n: u32) -> Segments {
         Segments::new(Geometry { segment_bytes: 16 << 20, max_segments: n }, n)
@@ -242,26 +263,26 @@ mod tests {
     fn a_freed_slot_comes_back_only_through_release() {
         let mut s = segments(1);
         s.open(0, 0, 8 << 20, 1);
-        assert_eq!(s.alloc(0, 5), Some((0, 0)));
-        assert_eq!(s.alloc(0, 6), Some((0, 1)));
-        assert_eq!(s.alloc(0, 7), None);
+        assert_eq!(s.alloc(0, owner()), Some((0, 0)));
+        assert_eq!(s.alloc(0, owner()), Some((0, 1)));
+        assert_eq!(s.alloc(0, owner()), None);
         s.disown(0, 0);
-        assert_eq!(s.alloc(0, 7), None, "the slot cools");
+        assert_eq!(s.alloc(0, owner()), None, "the slot cools");
         s.release(0, 0, 1);
-        assert_eq!(s.alloc(0, 7), Some((0, 0)));
+        assert_eq!(s.alloc(0, owner()), Some((0, 0)));
     }
 
     #[test]
     fn a_slot_that_cooled_through_a_change_of_class_is_not_freed_twice() {
         let mut s = segments(1);
         s.open(0, 0, 8 << 20, 1);
-        s.alloc(0, 5);
+        s.alloc(0, owner());
         s.disown(0, 0);
         s.set_draining(0, true);
         s.retire(0);
         s.open(0, 1, 4 << 20, 2);
         s.release(0, 0, 1);
-        let slots: HashSet<_> = std::iter::from_fn(|| s.alloc(1, 9)).collect();
+        let slots: HashSet<_> = std::iter::from_fn(|| s.alloc(1, owner())).collect();
         assert_eq!(slots.len(), 4);
     }
 
@@ -269,7 +290,8 @@ mod tests {
     fn recovery_frees_what_is_neither_owned_nor_stale() {
         let mut s = segments(1);
         s.adopt(0, 0, 1 << 20, 3, &[0, 4], &[2]);
-        let got: HashSet<_> = std::iter::from_fn(|| s.alloc(0, 1)).map(|(_, slot)| slot).collect();
+        let got: HashSet<_> =
+            std::iter::from_fn(|| s.alloc(0, owner())).map(|(_, slot)| slot).collect();
         assert_eq!(got, (0..16).filter(|slot| ![0, 4, 2].contains(slot)).collect());
     }
 }

@@ -1,120 +1,44 @@
-//! What the engine's integration tests share: small stores and self-identifying payloads.
-#![allow(dead_code, reason = "each test binary uses its own share")]
+//! Tests that need a process of their own run their test binary again in a role.
 
-use kvstore_engine::identity::{Description, Extras, Key, WeightsKind};
-use kvstore_engine::store::{
-    Ack, Batch, Namespace, NamespaceOptions, Object, Options, PutOptions, Status, Store,
-};
-use kvstore_index::Kind;
-use kvstore_layout::{Group, Layout};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+#![allow(dead_code, reason = "each test binary uses its part")]
 
-pub const MIB: u64 = 1 << 20;
-pub const BLOCK_TOKENS: u32 = 64;
+use std::process::Command;
 
-/// A store small enough for tests: 32 MiB of host memory, 256 MiB of disk.
-pub fn options() -> Options {
-    Options {
-        host_bytes: 32 * MIB,
-        disk_bytes: 256 * MIB,
-        objects: Some(20_000),
-        lock_wait: Duration::from_secs(5),
-        room_wait: Duration::from_secs(10),
-        read_deadline: Duration::from_secs(10),
-        close_deadline: Duration::from_secs(10),
-        ..Options::new()
+const ROLE: &str = "KVSTORE_TEST_ROLE";
+
+/// A command that runs `role` of this test binary. The binary has a test named `in_a_role`, which
+/// does nothing else than what [`role`] tells it.
+pub(crate) fn command(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "in_a_role", "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    command
+}
+
+/// The role of this process, none in the test run itself.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// Forks; the child runs `work` and ends at once with its answer, without any clean-up of the
+/// parent's. Returns the child's process id.
+pub(crate) fn fork(work: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child runs `work`, which the tests keep to system calls, and never returns.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = work();
+            // SAFETY: ends the process without running anything.
+            unsafe { libc::_exit(code) }
+        }
+        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+        child => child,
     }
 }
 
-/// One entries group with `record` bytes per token.
-pub fn layout(record: u32) -> Arc<Layout> {
-    let groups = vec![Group::entries("kv", record, vec![0, 1])];
-    Arc::new(Layout::new("test", BLOCK_TOKENS, groups).expect("a valid layout"))
-}
-
-pub fn description(layout: &Layout, model: &str) -> Description {
-    Description::builder()
-        .model(model)
-        .weights(WeightsKind::Full, [7; 32])
-        .dtype("bf16")
-        .layout(*blake3::hash(&layout.canonical()).as_bytes())
-        .block_tokens(layout.block_tokens())
-        .build()
-        .expect("a valid description")
-}
-
-pub fn namespace(store: &Store, layout: &Arc<Layout>, model: &str) -> Namespace {
-    salted(store, layout, model, b"")
-}
-
-pub fn salted(store: &Store, layout: &Arc<Layout>, model: &str, salt: &[u8]) -> Namespace {
-    store
-        .namespace(layout.clone(), &description(layout, model), salt, NamespaceOptions::default())
-        .expect("a namespace")
-}
-
-/// Tokens of a prompt: two prompts with one seed share as many tokens as the shorter has.
-pub fn prompt(seed: u32, blocks: u32) -> Vec<u32> {
-    (0..blocks * BLOCK_TOKENS).map(|i| seed.wrapping_mul(7_919).wrapping_add(i * 31)).collect()
-}
-
-/// Bytes that name their key: whoever reads others can say whose they are.
-pub fn payload(key: &Key, len: usize) -> Vec<u8> {
-    let mut out = vec![0; len];
-    let mut reader = blake3::Hasher::new_keyed(key.as_bytes()).finalize_xof();
-    reader.fill(&mut out);
-    out
-}
-
-/// Puts the bodies of blocks `first..` of a prompt.
-pub fn put(ns: &Namespace, tokens: &[u32], first: usize, ack: Ack) -> Arc<Batch> {
-    let keys = ns.keys(tokens, &Extras::none()).expect("keys");
-    let len = ns.layout().body_bytes() as usize;
-    let bodies: Vec<Vec<u8>> = keys.iter().map(|key| payload(key, len)).collect();
-    let objects: Vec<Object<'_>> = (first..keys.len())
-        .map(|i| Object {
-            block: keys[i],
-            kind: Kind::Body,
-            parent: i.checked_sub(1).map(|before| keys[before]),
-            after: (i > first).then(|| i - first - 1),
-            depth: i as u32,
-            replayed: false,
-            unneeded: false,
-            data: &bodies[i],
-            cuts: &[],
-        })
-        .collect();
-    ns.put_objects(&objects, PutOptions { ack, ..PutOptions::default() })
-}
-
-pub fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
-}
-
-pub fn put_and_wait(ns: &Namespace, tokens: &[u32], ack: Ack) -> Vec<Status> {
-    let batch = put(ns, tokens, 0, ack);
-    assert!(batch.wait(soon()), "a put ends within its bound");
-    batch.status()
-}
-
-/// Leases a prompt and checks every byte; the answer is the number of blocks got.
-pub fn check(ns: &Namespace, tokens: &[u32]) -> usize {
-    let mut longer = tokens.to_vec();
-    longer.push(0);
-    let found = ns.match_tokens(&longer, &Extras::none(), false, None).expect("a match");
-    let lease = ns.lease(&found);
-    let blocks = lease.plan().bodies.len();
-    for block in lease.plan().bodies.clone() {
-        let item = lease.body(block).expect("a body of the plan");
-        let view = kvstore_engine::store::View::joined(item, 0..item.len()).expect("a view");
-        let wanted = payload(&found.keys[block as usize], item.len());
-        assert!(view.as_slice() == wanted, "block {block} has other bytes");
-    }
-    blocks
-}
-
-pub fn open(dir: &Path, options: &Options) -> Store {
-    Store::open(dir, options).expect("the store opens")
+/// Waits for a child: its exit code, or minus the signal that ended it.
+pub(crate) fn wait(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: a plain system call on a local integer.
+    let got = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(got, child);
+    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
