@@ -2,8 +2,8 @@
 
 mod support;
 
-use support::*;
 use kvstore_engine::store::{Ack, Status};
+use support::*;
 
 #[test]
 fn what_was_put_comes_back_from_host_memory_and_after_a_restart() {
@@ -76,4 +76,33 @@ fn a_store_switches_from_one_class_to_another() {
         let held = stats.disk.classes[&stride];
         assert!(held > expected * 9 / 10, "{held} of class {stride}: {:?}", stats.disk);
     }
+}
+
+#[test]
+fn a_check_names_what_is_damaged_and_a_repair_removes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = layout(192);
+    let tokens = prompt(1, 10);
+    {
+        let store = open(dir.path(), &options());
+        let ns = namespace(&store, &layout, "a");
+        put_and_wait(&ns, &tokens, Ack::Ssd);
+        assert!(store.check(false, |_, _| {}).unwrap().damaged.is_empty());
+    }
+    let mut data = std::fs::read(dir.path().join("data")).unwrap();
+    data[3 * layout.body_bytes() as usize + 100] ^= 1;
+    std::fs::write(dir.path().join("data"), data).unwrap();
+
+    let read_only = kvstore_engine::store::Options { read_only: true, ..options() };
+    let store = open(dir.path(), &read_only);
+    let report = store.check(false, |_, _| {}).unwrap();
+    assert_eq!((report.objects, report.damaged.len(), report.removed), (10, 1, 0));
+    assert_eq!(report.damaged[0].place.slot, 3);
+    drop(store);
+    let store = open(dir.path(), &options());
+    assert_eq!(store.check(true, |_, _| {}).unwrap().removed, 1);
+    let ns = namespace(&store, &layout, "a");
+    assert_eq!(check(&ns, &tokens), 3);
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    assert_eq!(check(&ns, &tokens), 10);
 }

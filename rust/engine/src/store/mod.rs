@@ -5,6 +5,7 @@
 //! commits table pages. Callers wait for their own reads and verify them themselves.
 
 mod batch;
+mod check;
 mod clear;
 mod close;
 mod config;
@@ -12,6 +13,7 @@ mod counters;
 mod drain;
 mod evict;
 mod flush;
+mod inspect;
 mod lease;
 mod manifest;
 mod matching;
@@ -29,8 +31,10 @@ mod view;
 mod writer;
 
 pub use batch::{Ack, Batch, Reason, Status};
+pub use check::{CheckReport, Damage};
 pub use config::{Options, Verify};
 pub use counters::{Counters, MissReason};
+pub use inspect::{Inspection, NamespaceInfo, SegmentInfo};
 pub use lease::{Item, Lease};
 pub use manifest::Manifest;
 pub use matching::{BlockAnswer, Match};

@@ -676,6 +676,9 @@ impl Opener<'_> {
                 state.index.add_resident(id, Tier::Disk);
             }
         }
+        if self.options.read_only {
+            return;
+        }
         for slot in stale {
             // INV-2: not empty, without a live descriptor: a page without it goes out first.
             let place = Place { device: 0, segment: segment.segment, slot };
