@@ -61,8 +61,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn open(error: OpenError) -> Self {
-        let kind = match &error {
+    pub(crate) fn open(error: &OpenError) -> Self {
+        let kind = match error {
             OpenError::Locked { .. } => ErrorKind::Locked,
             OpenError::Io { .. } => ErrorKind::Io,
         };

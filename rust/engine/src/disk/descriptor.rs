@@ -25,6 +25,7 @@ pub mod flag {
 /// What one slot holds. A slot without a descriptor is 64 zero bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
+    /// First 16 bytes of the object's key.
     pub fingerprint: Fingerprint,
     /// CRC-64/NVME of the payload's `length` bytes.
     pub checksum: u64,
@@ -46,6 +47,7 @@ pub struct Descriptor {
     pub namespace: u16,
     /// Index in the superblock's class table.
     pub class: u8,
+    /// What the object is.
     pub kind: Kind,
     /// Bits of [`flag`].
     pub flags: u8,
@@ -54,7 +56,9 @@ pub struct Descriptor {
 /// What identifies a place to a descriptor's check: valid in one place only (INV-3).
 #[derive(Clone, Copy, Debug)]
 pub struct Home {
+    /// Identity of the store.
     pub store: [u8; 16],
+    /// Device, segment and slot.
     pub place: Place,
 }
 

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 /// A page of the slot table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageId {
+    /// Segment whose slots it describes.
     pub segment: u32,
     /// Page of the segment's region, 64 slots each.
     pub page: u32,

@@ -14,8 +14,11 @@ use std::ops::Range;
 /// What the slot table of one segment holds.
 #[derive(Debug)]
 pub struct FoundSegment {
+    /// Number of the segment.
     pub segment: u32,
+    /// Index in the class table.
     pub class: u8,
+    /// Generation that its live descriptors carry.
     pub generation: u32,
     /// Descriptors of this generation, by slot.
     pub descriptors: Vec<(u32, Descriptor)>,
@@ -35,12 +38,17 @@ pub struct Unreadable {
 
 /// Reads a device's directory and slot table.
 pub struct Scan<'a> {
+    /// Where to read.
     pub device: &'a dyn Device,
+    /// Number of the device.
     pub number: u8,
+    /// Identity of the store.
     pub store: [u8; 16],
+    /// Sizes of the store.
     pub geometry: Geometry,
     /// Strides by class, bytes, 0 = class not taken.
     pub classes: &'a [u32],
+    /// Counted while reading.
     pub unreadable: Unreadable,
 }
 

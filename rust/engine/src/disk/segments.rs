@@ -17,8 +17,11 @@ pub enum Phase {
 /// One segment.
 #[derive(Debug)]
 pub struct Segment {
+    /// Where in its life it is.
     pub phase: Phase,
+    /// Index in the class table; of a free segment that of its last life.
     pub class: u8,
+    /// Times it was given to a class.
     pub generation: u32,
     /// Slots at the class's stride.
     pub slots: u32,

@@ -22,16 +22,21 @@ pub const LEN: usize = PAGE as usize;
 /// Everything that one copy of a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Identity of the store, random.
     pub store: [u8; 16],
+    /// Number of this device.
     pub device: u16,
+    /// Devices of the store, 1 to 16.
     pub devices: u16,
     /// Secret of the tenant tags; on device 0 only.
     pub secret: [u8; 32],
     /// Number of this copy's write.
     pub generation: u64,
+    /// Sizes chosen at creation.
     pub geometry: Geometry,
     /// Limits as given at the last open, bytes.
     pub disk_bytes: u64,
+    /// Largest `disk_bytes` that a later open may ask for.
     pub max_disk_bytes: u64,
     /// The store's sequence counter starts above this.
     pub sequence_floor: u64,

@@ -79,6 +79,7 @@ pub enum Status {
     Stored,
     /// Was there before, now at the asked level; the first writer's bytes stay.
     Exists,
+    /// Not taken, and why.
     Rejected(Reason),
     /// A queue is full: try again later.
     Busy,

@@ -134,7 +134,7 @@ impl Shared {
         let count = gone.len() as u64;
         drop(state);
         if erase {
-            self.erase(&gone, deadline)?
+            self.erase(&gone, deadline)?;
         }
         Ok(count)
     }

@@ -32,6 +32,7 @@ pub struct Options {
     pub disk_objects: Option<u64>,
     /// Kind of host memory.
     pub arena: ArenaKind,
+    /// When bytes are checked.
     pub verify: Verify,
     /// Open without writing anything: puts are `Rejected(read_only)`.
     pub read_only: bool,

@@ -10,11 +10,17 @@ pub enum MissReason {
     Absent,
     /// Stored, but the last token must be computed or the block lies past the last unit.
     BelowUnit,
+    /// Stored, but past its time to live.
     Expired,
+    /// Its namespace or tenant was cleared.
     Cleared,
+    /// The bytes did not match their checksum.
     FailedCheck,
+    /// The device refused.
     IoError,
+    /// Not there by the deadline.
     Timeout,
+    /// The device failed too often and is not asked any more.
     Quarantined,
     /// Entries are stored, but nothing to resume from (window or checkpoint).
     NoResumePoint,
@@ -57,15 +63,21 @@ pub struct Counters {
     pub reads_given: u64,
     /// Of these, not given, by reason. asked = given + all missed.
     pub reads_missed: BTreeMap<MissReason, u64>,
+    /// Items answered `Stored`.
     pub puts_stored: u64,
+    /// Items answered `Exists`.
     pub puts_exists: u64,
+    /// Items answered `Busy`.
     pub puts_busy: u64,
+    /// Items answered `Cancelled`.
     pub puts_cancelled: u64,
+    /// Items answered `Rejected`, by reason.
     pub puts_rejected: BTreeMap<&'static str, u64>,
     /// Puts of a present key with other bytes (engines are not bit-deterministic).
     pub puts_divergent: u64,
-    /// Objects that left a tier to make room.
+    /// Objects that left the host tier to make room.
     pub evicted_host: u64,
+    /// Objects that left the disk tier to make room.
     pub evicted_disk: u64,
     /// Objects that were lost from both tiers by an eviction.
     pub evicted: u64,
@@ -77,9 +89,11 @@ pub struct Counters {
     pub io_errors: u64,
     /// Evictions because the file system was full before the store's own limit.
     pub no_space_evictions: u64,
-    /// Payload bytes read from and written to the disk tier, and table pages written.
+    /// Payload bytes read from the disk tier.
     pub bytes_read: u64,
+    /// Slot bytes written to the disk tier.
     pub bytes_written: u64,
+    /// Table pages written.
     pub pages_written: u64,
     /// Segments given from one class to another.
     pub segments_drained: u64,

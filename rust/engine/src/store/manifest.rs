@@ -3,7 +3,7 @@
 use crate::disk::bytes::{get_u16, get_u32, get_u64, put};
 
 /// Bytes of data in one part at most.
-pub const PART_BYTES: u64 = 4 << 20;
+pub(crate) const PART_BYTES: u64 = 4 << 20;
 /// The manifest is padded to a multiple of this.
 const PAD: usize = 4096;
 const MAGIC: &[u8; 4] = b"KVPM";
@@ -57,7 +57,7 @@ impl Manifest {
 
 /// Lengths of the parts of an object of `total` bytes, none above `limit`, cut at `cuts` (offsets
 /// where layers begin, ascending) where possible. The manifest counts against part 0's limit.
-pub fn cut(total: u64, limit: u64, cuts: &[u64]) -> Vec<u32> {
+pub(crate) fn cut(total: u64, limit: u64, cuts: &[u64]) -> Vec<u32> {
     let most_parts = (total / (limit / 2).max(1)) as usize + 2;
     let manifest = Manifest::bytes(most_parts) as u64;
     let mut lengths = Vec::new();

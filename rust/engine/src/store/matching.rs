@@ -17,6 +17,7 @@ pub enum BlockAnswer {
     Host,
     /// On disk only.
     Disk,
+    /// Not found, or of no use.
     Miss(MissReason),
 }
 

@@ -43,6 +43,7 @@ pub struct Recovered {
     pub objects: u64,
     /// Descriptors of namespaces or tenants that were cleared since.
     pub cleared: u64,
+    /// Descriptors past their time to live.
     pub expired: u64,
     /// Older descriptors of an object that has a newer one (INV-7).
     pub duplicates: u64,
@@ -52,6 +53,7 @@ pub struct Recovered {
     pub damaged: u64,
     /// Objects for which the index has no room.
     pub no_room: u64,
+    /// What could not be read at all (INV-5).
     pub unreadable: Unreadable,
     /// Whether the directory held no store before.
     pub created: bool,
@@ -104,7 +106,8 @@ impl Store {
                 lock_wait: options.lock_wait,
                 ..OpenOptions::default()
             };
-            let device = PsyncDevice::open(&dir, arena.clone(), &io).map_err(Error::open)?;
+            let device =
+                PsyncDevice::open(&dir, arena.clone(), &io).map_err(|error| Error::open(&error))?;
             Shared::start(dir.clone(), Arc::new(device), arena, options)
         })?;
         Ok(Self { shared, closed: AtomicBool::new(false) })
@@ -592,7 +595,7 @@ impl Opener<'_> {
                 .unwrap_or(0);
 
         let winners = self.winners(state, &found);
-        for segment in found {
+        for segment in &found {
             self.adopt(state, segment, &winners);
         }
         self.gather_sets(state);
@@ -630,7 +633,7 @@ impl Opener<'_> {
     fn adopt(
         &mut self,
         state: &mut State,
-        segment: FoundSegment,
+        segment: &FoundSegment,
         winners: &HashMap<[u8; 16], u64>,
     ) {
         let mut owned = Vec::new();

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 /// How a put is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
+    /// What `Stored` has to mean.
     pub ack: Ack,
     /// Time to live; `None` takes the namespace's.
     pub ttl: Option<Duration>,
@@ -34,6 +35,7 @@ pub struct PutOptions {
 pub struct Object<'a> {
     /// Key of the block that it is, or that it belongs to.
     pub block: Key,
+    /// What it is.
     pub kind: Kind,
     /// Block under whose first object it hangs; `None` = the root.
     pub parent: Option<Key>,
@@ -41,9 +43,11 @@ pub struct Object<'a> {
     pub after: Option<usize>,
     /// Blocks above it.
     pub depth: u32,
+    /// It belongs to a chain that was stored after a bounded replay.
     pub replayed: bool,
     /// A window that no resume point needs: among the first victims.
     pub unneeded: bool,
+    /// The payload; copied before the put returns.
     pub data: &'a [u8],
     /// Offsets at which layers begin: where an object in parts is cut if possible.
     pub cuts: &'a [u64],
@@ -95,12 +99,20 @@ struct Put<'a> {
     compared: Cell<bool>,
 }
 
+/// Length and checksum of an object that was there first.
+struct Twin {
+    length: u32,
+    checksum: u64,
+}
+
 /// What an item's first step found.
 enum Found {
     /// The answer is known.
     Answer(Status),
-    /// Somebody else's put or a queued write gives the answer.
+    /// Somebody else's put in flight gives the answer.
     Joined,
+    /// It is there: the answer, unless a write or a flush gives it, and what to compare with.
+    Present(Option<Status>, Option<Twin>),
     /// A fresh entry with a host slot and one reference, to be filled.
     Fresh(EntryId, SlotId),
 }
@@ -122,6 +134,12 @@ impl Put<'_> {
         match self.claim(item, object, key, object.data.len() as u32, 0) {
             Found::Answer(status) => Some(status),
             Found::Joined => None,
+            Found::Present(answer, twin) => {
+                if let Some(twin) = twin {
+                    self.compare(&twin, object);
+                }
+                answer
+            }
             Found::Fresh(id, slot) => {
                 let checksum = self.fill(slot, &[object.data]);
                 let mut state = self.shared().state.lock();
@@ -202,45 +220,44 @@ impl Put<'_> {
             state.tickets.entry(id).or_default().push(ticket(Status::Stored));
             return Found::Joined;
         }
-        self.compare(state, id, object);
+        let twin = self.twin(state, id);
         if let Some(parent) = self.parent(state, object).and_then(|fp| state.index.find(&fp)) {
             state.index.relink(id, parent);
         }
         match (self.ack, state.has(id, bit::READY)) {
-            (Ack::Host, _) | (Ack::Ssd, true) => Found::Answer(Status::Exists),
+            (Ack::Host, _) | (Ack::Ssd, true) => Found::Present(Some(Status::Exists), twin),
             (Ack::SsdFlush, true) => {
                 let round = state.flush_round;
                 state.flushing.push((round, ticket(Status::Exists)));
-                Found::Joined
+                Found::Present(None, twin)
             }
             (_, false) => {
                 state.tickets.entry(id).or_default().push(ticket(Status::Exists));
                 state.queue_write(id);
-                Found::Joined
+                Found::Present(None, twin)
             }
         }
     }
 
-    /// Counts a second put whose bytes differ (contract C3). The checksum of the new bytes costs a
-    /// pass, so only a batch's first item pays it, and every item of a deterministic namespace.
-    fn compare(&self, state: &mut State, id: EntryId, object: &Object<'_>) {
+    /// What to compare a second put's bytes with (contract C3). Their checksum costs a pass, so
+    /// only one item of a put pays it, and every item of a deterministic namespace.
+    fn twin(&self, state: &State, id: EntryId) -> Option<Twin> {
         let entry = &state.index[id];
         let comparable = entry.flags & (flag::HEAD | flag::ENCODED) == 0;
-        if !comparable || !(self.namespace.options.deterministic || !self.compared.replace(true)) {
+        let wanted = self.namespace.options.deterministic || !self.compared.replace(true);
+        (comparable && wanted).then_some(Twin { length: entry.length, checksum: entry.checksum })
+    }
+
+    /// Counts a put of a present key whose bytes differ.
+    fn compare(&self, twin: &Twin, object: &Object<'_>) {
+        if twin.length as usize == object.data.len() && twin.checksum == checksum(object.data) {
             return;
         }
-        let same =
-            entry.length as usize == object.data.len() && entry.checksum == checksum(object.data);
-        if !same {
-            state.counters.puts_divergent += 1;
-            if self.namespace.options.deterministic {
-                self.namespace.note_divergence(&object.block);
-            }
-            tracing::warn!(
-                namespace = self.namespace.index,
-                "a put of a present key has other bytes"
-            );
+        self.shared().state.lock().counters.puts_divergent += 1;
+        if self.namespace.options.deterministic {
+            self.namespace.note_divergence(&object.block);
         }
+        tracing::warn!(namespace = self.namespace.index, "a put of a present key has other bytes");
     }
 
     /// Fingerprint of the object under which this one hangs.
@@ -353,6 +370,7 @@ impl Put<'_> {
         {
             Found::Answer(status) => return Some(status),
             Found::Joined => return None,
+            Found::Present(answer, _) => return answer,
             Found::Fresh(id, slot) => (id, slot),
         };
         {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// An object's bytes, pinned: the memory is not reused while this lives (contract C6).
-pub struct Held {
+pub(crate) struct Held {
     pub(crate) shared: Arc<Shared>,
     /// The pinned object, or `None` when the slot is a copy of this holder's own.
     id: Option<EntryId>,
@@ -124,7 +124,7 @@ impl Shared {
                 }
             }
             for (i, reading) in arrived {
-                results[i] = Some(self.finish_load(reading));
+                results[i] = Some(self.finish_load(&reading));
             }
         }
         results.into_iter().map(|result| result.unwrap_or(Err(MissReason::Timeout))).collect()
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     /// Verifies what a load brought and makes it the object's host copy.
-    fn finish_load(self: &Arc<Self>, reading: Reading) -> Result<Held, MissReason> {
+    fn finish_load(self: &Arc<Self>, reading: &Reading) -> Result<Held, MissReason> {
         let (length, expected, flags) = {
             let state = self.state.lock();
             let entry = &state.index[reading.id];
@@ -287,7 +287,7 @@ impl Shared {
                 state.remove(reading.id, Reason::NoSpace);
             }
         }
-        state.end_reading(&reading);
+        state.end_reading(reading);
         Err(match (arrived, good) {
             (true, true) => MissReason::Cleared,
             (true, false) => MissReason::FailedCheck,

@@ -9,24 +9,34 @@ use std::collections::BTreeMap;
 /// The host tier. Bytes.
 #[derive(Clone, Debug)]
 pub struct HostStats {
+    /// The limit that was given.
     pub limit: u64,
+    /// Memory for payloads.
     pub arena: u64,
+    /// Memory of the index.
     pub index: u64,
     /// Slots in use, at their strides.
     pub used: u64,
+    /// Under leases.
     pub pinned: u64,
     /// Not written to disk yet.
     pub dirty: u64,
+    /// `private` or `shared`.
     pub kind: &'static str,
+    /// What the system gave: huge pages or not.
     pub backing: &'static str,
 }
 
 /// The disk tier. Bytes unless the name says otherwise.
 #[derive(Clone, Debug)]
 pub struct DiskStats {
+    /// The limit that was given.
     pub limit: u64,
+    /// Bytes of one segment.
     pub segment_bytes: u64,
+    /// Segments that the limit allows.
     pub segments: u32,
+    /// Of these, belonging to no class.
     pub segments_free: u32,
     /// Objects that hold a slot.
     pub objects: u64,
@@ -34,12 +44,15 @@ pub struct DiskStats {
     pub logical: u64,
     /// Slots in use at their strides, and 64 bytes of descriptor for each.
     pub slots: u64,
+    /// 64 bytes for each of these slots.
     pub descriptors: u64,
     /// Superblocks, namespace and tenant tables, directory.
     pub fixed: u64,
     /// Strides of the live classes and the objects of each.
     pub classes: BTreeMap<u32, u64>,
+    /// How the device is reached.
     pub path: PathInUse,
+    /// The device failed too often: no more reads and writes.
     pub quarantined: bool,
 }
 
@@ -48,14 +61,21 @@ pub struct DiskStats {
 pub struct Stats {
     /// Objects in the index.
     pub objects: u64,
+    /// The host tier.
     pub host: HostStats,
+    /// The disk tier.
     pub disk: DiskStats,
+    /// Everything counted since the open.
     pub counters: Counters,
+    /// What recovery found.
     pub recovered: Recovered,
     /// Open leases hold this many host slots.
     pub pins: u64,
+    /// Operations at the device.
     pub in_flight: u64,
+    /// Objects that wait to be written.
     pub queued_writes: u64,
+    /// A panic inside the engine: every call is a miss.
     pub poisoned: bool,
 }
 

@@ -13,7 +13,6 @@ use crate::disk::descriptor::{Descriptor, Home, LEN, flag};
 use crate::disk::pages::{PageId, Settles};
 use crate::disk::place::Place;
 use crate::disk::{PAGE, SLOTS_PER_PAGE};
-use crate::host::arena::Buf;
 use crate::io::device::{Completion, File, Op};
 use crate::io::error::{IoError, IoErrorKind};
 use kvstore_index::{EntryId, Tier};
@@ -437,9 +436,4 @@ fn page_image(state: &State, page: PageId) -> [u8; PAGE as usize] {
 /// Writes zero bytes behind a payload up to its stride, so that no slot carries old bytes.
 pub(crate) fn clear_tail(bytes: &mut [u8], length: usize) {
     bytes[length..].fill(0);
-}
-
-/// A buffer of `len` bytes at the start of `buf`.
-pub(crate) fn head(buf: Buf, len: u32) -> Buf {
-    Buf { len, ..buf }
 }

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub const MIB: u64 = 1 << 20;
-pub const BLOCK_TOKENS: u32 = 64;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const BLOCK_TOKENS: u32 = 64;
 
 /// A store small enough for tests: 32 MiB of host memory, 256 MiB of disk.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         host_bytes: 32 * MIB,
         disk_bytes: 256 * MIB,
@@ -29,12 +29,12 @@ pub fn options() -> Options {
 }
 
 /// One entries group with `record` bytes per token.
-pub fn layout(record: u32) -> Arc<Layout> {
+pub(crate) fn layout(record: u32) -> Arc<Layout> {
     let groups = vec![Group::entries("kv", record, vec![0, 1])];
     Arc::new(Layout::new("test", BLOCK_TOKENS, groups).expect("a valid layout"))
 }
 
-pub fn description(layout: &Layout, model: &str) -> Description {
+pub(crate) fn description(layout: &Layout, model: &str) -> Description {
     Description::builder()
         .model(model)
         .weights(WeightsKind::Full, [7; 32])
@@ -45,23 +45,23 @@ pub fn description(layout: &Layout, model: &str) -> Description {
         .expect("a valid description")
 }
 
-pub fn namespace(store: &Store, layout: &Arc<Layout>, model: &str) -> Namespace {
+pub(crate) fn namespace(store: &Store, layout: &Arc<Layout>, model: &str) -> Namespace {
     salted(store, layout, model, b"")
 }
 
-pub fn salted(store: &Store, layout: &Arc<Layout>, model: &str, salt: &[u8]) -> Namespace {
+pub(crate) fn salted(store: &Store, layout: &Arc<Layout>, model: &str, salt: &[u8]) -> Namespace {
     store
         .namespace(layout.clone(), &description(layout, model), salt, NamespaceOptions::default())
         .expect("a namespace")
 }
 
 /// Tokens of a prompt: two prompts with one seed share as many tokens as the shorter has.
-pub fn prompt(seed: u32, blocks: u32) -> Vec<u32> {
+pub(crate) fn prompt(seed: u32, blocks: u32) -> Vec<u32> {
     (0..blocks * BLOCK_TOKENS).map(|i| seed.wrapping_mul(7_919).wrapping_add(i * 31)).collect()
 }
 
 /// Bytes that name their key: whoever reads others can say whose they are.
-pub fn payload(key: &Key, len: usize) -> Vec<u8> {
+pub(crate) fn payload(key: &Key, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     let mut reader = blake3::Hasher::new_keyed(key.as_bytes()).finalize_xof();
     reader.fill(&mut out);
@@ -69,7 +69,7 @@ pub fn payload(key: &Key, len: usize) -> Vec<u8> {
 }
 
 /// Puts the bodies of blocks `first..` of a prompt.
-pub fn put(ns: &Namespace, tokens: &[u32], first: usize, ack: Ack) -> Arc<Batch> {
+pub(crate) fn put(ns: &Namespace, tokens: &[u32], first: usize, ack: Ack) -> Arc<Batch> {
     let keys = ns.keys(tokens, &Extras::none()).expect("keys");
     let len = ns.layout().body_bytes() as usize;
     let bodies: Vec<Vec<u8>> = keys.iter().map(|key| payload(key, len)).collect();
@@ -89,18 +89,18 @@ pub fn put(ns: &Namespace, tokens: &[u32], first: usize, ack: Ack) -> Arc<Batch>
     ns.put_objects(&objects, PutOptions { ack, ..PutOptions::default() })
 }
 
-pub fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-pub fn put_and_wait(ns: &Namespace, tokens: &[u32], ack: Ack) -> Vec<Status> {
+pub(crate) fn put_and_wait(ns: &Namespace, tokens: &[u32], ack: Ack) -> Vec<Status> {
     let batch = put(ns, tokens, 0, ack);
     assert!(batch.wait(soon()), "a put ends within its bound");
     batch.status()
 }
 
 /// Leases a prompt and checks every byte; the answer is the number of blocks got.
-pub fn check(ns: &Namespace, tokens: &[u32]) -> usize {
+pub(crate) fn check(ns: &Namespace, tokens: &[u32]) -> usize {
     let mut longer = tokens.to_vec();
     longer.push(0);
     let found = ns.match_tokens(&longer, &Extras::none(), false, None).expect("a match");
@@ -115,6 +115,6 @@ pub fn check(ns: &Namespace, tokens: &[u32]) -> usize {
     blocks
 }
 
-pub fn open(dir: &Path, options: &Options) -> Store {
+pub(crate) fn open(dir: &Path, options: &Options) -> Store {
     Store::open(dir, options).expect("the store opens")
 }
