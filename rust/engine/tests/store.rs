@@ -106,3 +106,31 @@ fn a_check_names_what_is_damaged_and_a_repair_removes_it() {
     put_and_wait(&ns, &tokens, Ack::Ssd);
     assert_eq!(check(&ns, &tokens), 10);
 }
+
+/// Contract C1: idle host memory is re-checked; a bit that flipped there is never served.
+#[test]
+fn a_bit_that_flips_in_idle_host_memory_is_found_by_the_scrubber() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), &options());
+    let ns = namespace(&store, &layout(192), "a");
+    let tokens = prompt(1, 4);
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    let mut longer = tokens.clone();
+    longer.push(0);
+    let found =
+        ns.match_tokens(&longer, &kvstore_engine::identity::Extras::none(), false, None).unwrap();
+    let lease = ns.lease(&found);
+    let view = kvstore_engine::store::View::of(lease.body(2).unwrap(), 0..100).unwrap();
+    let byte = view.foreign_ptr().cast_mut();
+    // SAFETY: the pinned slot is mapped and writable in a private arena; nobody reads it now. This
+    // stands for memory that goes bad.
+    unsafe { *byte ^= 1 };
+    drop((view, lease));
+    let deadline = soon();
+    while store.stats().counters.failed_checks == 0 {
+        assert!(std::time::Instant::now() < deadline, "the scrubber comes round");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(check(&ns, &tokens), 4, "the disk copy is exact");
+    assert_eq!(store.stats().counters.failed_checks, 1);
+}

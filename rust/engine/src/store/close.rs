@@ -44,7 +44,8 @@ impl Shared {
         self.wake();
         let closed = self.device.close(Instant::now() + LAST_CALL);
         self.wake();
-        if let Some(thread) = self.writer.lock().take() {
+        self.care.wake(0);
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             let _panicked_is_poisoned = thread.join();
         }
         self.changed.notify_all();

@@ -5,6 +5,7 @@
 //! commits table pages. Callers wait for their own reads and verify them themselves.
 
 mod batch;
+mod care;
 mod check;
 mod clear;
 mod close;

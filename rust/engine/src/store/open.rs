@@ -1,5 +1,6 @@
 //! Opening a store: the device, the superblock, recovery, the writer thread.
 
+use super::care::Care;
 use super::config::Options;
 use super::counters::Counters;
 use super::meta::{bit, is_expired};
@@ -73,7 +74,9 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     poisoned: AtomicBool,
     pub(crate) handles: AtomicUsize,
-    pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) care: Care,
+    /// The writer, and the care of host memory.
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) recovered: Recovered,
     pub(crate) secret: [u8; 32],
     /// Largest object that is stored bare, and largest part, bytes.
@@ -236,19 +239,24 @@ impl Shared {
             stop: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
-            writer: Mutex::new(None),
+            care: Care::default(),
+            threads: Mutex::new(Vec::new()),
             recovered,
         });
-        // The thread must not keep the engine alive: whoever drops the last handle stops it.
-        let runner = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("kvstore-writer".into())
-            .spawn(move || runner.run_writer())
-            .map_err(|error| {
-                Error::new(ErrorKind::Io, format!("no thread for the writer: {error}"))
-            })?;
-        *shared.writer.lock() = Some(thread);
+        shared.spawn("kvstore-writer", Self::run_writer)?;
+        shared.spawn("kvstore-care", Self::run_care)?;
+        shared.care.wake(0);
         Ok(shared)
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, run: fn(&Self)) -> Result<()> {
+        let shared = self.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run(&shared))
+            .map_err(|error| Error::new(ErrorKind::Io, format!("no thread for {name}: {error}")))?;
+        self.threads.lock().push(thread);
+        Ok(())
     }
 
     /// Takes one more handle; false when the engine is being closed.

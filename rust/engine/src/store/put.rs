@@ -84,6 +84,11 @@ impl Namespace {
                 refused[item] = (!accepted).then_some(status);
             }
         }
+        let used = {
+            let state = shared.state.lock();
+            shared.arena.extents() - state.slots.free_extents()
+        };
+        shared.care.wake(used);
         shared.wake();
         batch
     }

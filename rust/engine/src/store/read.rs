@@ -312,15 +312,7 @@ impl Shared {
         if good {
             return Some(held);
         }
-        state.counters.failed_checks += 1;
-        // The object leaves with both copies only if the disk has none to fall back on.
-        if !state.index.is_dead(id) {
-            if state.has(id, bit::READY) {
-                state.detach_host(id);
-            } else {
-                state.remove(id, Reason::NoSpace);
-            }
-        }
+        state.drop_bad_host(id, held.slot);
         drop(state);
         drop(held);
         None
@@ -328,16 +320,8 @@ impl Shared {
 
     /// A copy out of this pinned object did not match its checksum: its host copy goes.
     pub(crate) fn distrust(&self, held: &Held) {
-        let mut state = self.state.lock();
-        state.counters.failed_checks += 1;
-        let Some(id) = held.id.filter(|&id| !state.index.is_dead(id)) else { return };
-        if state.host_of(id) != Some(held.slot) {
-            return;
-        }
-        if state.has(id, bit::READY) {
-            state.detach_host(id);
-        } else {
-            state.remove(id, Reason::NoSpace);
+        if let Some(id) = held.id {
+            self.state.lock().drop_bad_host(id, held.slot);
         }
     }
 
@@ -379,10 +363,25 @@ impl State {
         self.release(reading.id);
     }
 
-    fn free_orphan(&mut self, slot: SlotId) {
+    /// Frees a slot that was taken from its object once nobody holds it.
+    pub(crate) fn free_orphan(&mut self, slot: SlotId) {
         let held = self.pins.get(slot.0 as usize).is_some_and(|&pins| pins > 0);
         if !held && self.orphans.remove(&slot) {
             self.slots.free(slot);
+        }
+    }
+
+    /// The host copy of an object does not match its checksum: it goes, and the object with it
+    /// unless the disk has a copy to fall back on.
+    pub(crate) fn drop_bad_host(&mut self, id: EntryId, slot: SlotId) {
+        self.counters.failed_checks += 1;
+        if self.index.is_dead(id) || self.host_of(id) != Some(slot) {
+            return;
+        }
+        if self.has(id, bit::READY) {
+            self.detach_host(id);
+        } else {
+            self.remove(id, Reason::NoSpace);
         }
     }
 
