@@ -232,16 +232,17 @@ impl State {
         {
             self.remove(head, reason);
         }
-        if self.index.is_dead(id) {
+        // Losing the set took this part along.
+        if !self.is_live(id) {
             return;
         }
-        self.gated.remove(&id);
+        let was_gated = self.gated.remove(&id);
         let head_place = self.place_of(id);
         self.forget(id);
         for other in others {
             self.head_of.remove(&other);
             self.settle(other, Status::Rejected(reason));
-            if self.index.is_dead(other) {
+            if !self.is_live(other) {
                 continue;
             }
             // Part 0's descriptor leaves the disk before any other part's.
@@ -253,6 +254,15 @@ impl State {
             }
             self.forget(other);
         }
+        if was_gated {
+            // Its payload is written and its descriptor will never be: the write ends here.
+            self.end_write(id);
+        }
+    }
+
+    /// Whether the object is in the index: neither removed nor, after that, given back.
+    pub(crate) fn is_live(&self, id: EntryId) -> bool {
+        self.index.at(id.index()) == Some(id)
     }
 
     fn forget(&mut self, id: EntryId) {

@@ -272,7 +272,7 @@ impl Shared {
 
 impl State {
     /// A write of the object is over, whatever its end.
-    fn end_write(&mut self, id: EntryId) {
+    pub(crate) fn end_write(&mut self, id: EntryId) {
         let stride = u64::from(stride_of(self.index[id].length));
         self.dirty_bytes -= stride;
         self.unset(id, bit::QUEUED);
