@@ -136,7 +136,7 @@ impl Put<'_> {
     }
 
     fn bare(&self, item: usize, object: &Object<'_>, key: &Key) -> Option<Status> {
-        match self.claim(item, object, key, object.data.len() as u32, 0) {
+        match self.claim(item, object, key, object.data.len() as u32, None) {
             Found::Answer(status) => Some(status),
             Found::Joined => None,
             Found::Present(answer, twin) => {
@@ -153,8 +153,17 @@ impl Put<'_> {
         }
     }
 
-    /// Finds the object or makes room for it.
-    fn claim(&self, item: usize, object: &Object<'_>, key: &Key, length: u32, flags: u8) -> Found {
+    /// Finds the object or makes room for it; `others` is the number of its parts besides part 0,
+    /// if it is in parts.
+    fn claim(
+        &self,
+        item: usize,
+        object: &Object<'_>,
+        key: &Key,
+        length: u32,
+        others: Option<u32>,
+    ) -> Found {
+        let flags = if others.is_some() { flag::PART | flag::HEAD } else { 0 };
         let shared = self.shared();
         let fingerprint = Fingerprint(key.fingerprint());
         let mut state = shared.state.lock();
@@ -174,7 +183,14 @@ impl Put<'_> {
                     let parent = self.parent(&state, object);
                     match self.insert(&mut state, object, fingerprint, parent, length, flags, slot)
                     {
-                        Some(id) => return Found::Fresh(id, slot),
+                        Some(id) => {
+                            if let Some(others) = others {
+                                // In the same step: a set that is removed is removed whole.
+                                state.sets.insert(id, Vec::new());
+                                state.gates.insert(id, others);
+                            }
+                            return Found::Fresh(id, slot);
+                        }
                         None => {
                             state.slots.free(slot);
                             return Found::Answer(Status::Rejected(Reason::NoSpace));
@@ -371,18 +387,13 @@ impl Put<'_> {
             super::manifest::cut(object.data.len() as u64, shared.part_limit, object.cuts);
         let manifest_bytes = Manifest::bytes(lengths.len());
         let head_length = manifest_bytes as u32 + lengths[0];
-        let (head, slot) = match self.claim(item, object, key, head_length, flag::PART | flag::HEAD)
-        {
+        let others = lengths.len() as u32 - 1;
+        let (head, slot) = match self.claim(item, object, key, head_length, Some(others)) {
             Found::Answer(status) => return Some(status),
             Found::Joined => return None,
             Found::Present(answer, _) => return answer,
             Found::Fresh(id, slot) => (id, slot),
         };
-        {
-            let mut state = shared.state.lock();
-            state.sets.insert(head, Vec::new());
-            state.gates.insert(head, lengths.len() as u32 - 1);
-        }
         let (first, mut rest) = object.data.split_at(lengths[0] as usize);
         let mut parts = vec![(lengths[0], checksum(first))];
         for (number, &length) in lengths.iter().enumerate().skip(1) {
@@ -447,6 +458,12 @@ impl Put<'_> {
                 Err(NoRoom::Busy) => self.wait_for_room(&mut state)?,
             }
         };
+        if state.index.is_dead(head) {
+            // It expired, and making room for the part removed it.
+            state.remove(id, Reason::Cleared);
+            state.release(id);
+            return Err(Status::Rejected(Reason::Cleared));
+        }
         state.head_of.insert(id, head);
         state.sets.entry(head).or_default().push(id);
         drop(state);
