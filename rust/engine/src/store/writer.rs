@@ -108,6 +108,12 @@ impl Shared {
                 continue;
             }
             match self.disk_room(state, id) {
+                Ok(place) if state.index.is_dead(id) => {
+                    // Removed while the lock was given up to open a segment.
+                    state.queue.pop_front();
+                    state.free_place(place);
+                    state.end_write(id);
+                }
                 Ok(place) => {
                     state.queue.pop_front();
                     self.start_write(state, id, place);
