@@ -10,7 +10,7 @@ use super::counters::MissReason;
 use super::meta::{bit, is_expired, stride_of};
 use super::open::Shared;
 use super::state::{InFlight, Reading, State};
-use crate::host::arena::ArenaKind;
+use crate::host::arena::{ArenaKind, Buf};
 use crate::host::copy::checksum;
 use crate::host::slots::SlotId;
 use crate::io::device::{File, Op};
@@ -25,6 +25,8 @@ pub(crate) struct Held {
     /// The pinned object, or `None` when the slot is a copy of this holder's own.
     id: Option<EntryId>,
     pub(crate) slot: SlotId,
+    /// Where the payload lies.
+    pub(crate) buf: Buf,
     pub(crate) length: u32,
     pub(crate) checksum: u64,
     /// Flags of the entry at that time.
@@ -201,6 +203,7 @@ impl Shared {
             shared: self.clone(),
             id: Some(id),
             slot,
+            buf: state.slots.buf(slot, entry.length),
             length: entry.length,
             checksum: entry.checksum,
             flags: entry.flags,
@@ -243,18 +246,16 @@ impl Shared {
 
     /// Verifies what a load brought and makes it the object's host copy.
     fn finish_load(self: &Arc<Self>, reading: &Reading) -> Result<Held, MissReason> {
-        let (length, expected, flags) = {
+        let (length, expected, flags, buf) = {
             let state = self.state.lock();
             let entry = &state.index[reading.id];
-            (entry.length, entry.checksum, entry.flags)
+            let buf = state.slots.buf(reading.slot, entry.length);
+            (entry.length, entry.checksum, entry.flags, buf)
         };
         let arrived = matches!(reading.result, Some(Ok(())));
-        let good = arrived && {
-            let buf = self.state.lock().slots.buf(reading.slot, length);
-            // SAFETY: the load's slot belongs to this reader until it is published below, and its
-            // read has completed.
-            checksum(unsafe { self.arena.bytes(buf) }) == expected
-        };
+        // SAFETY: the load's slot belongs to this reader until it is published below, and its read
+        // has completed.
+        let good = arrived && checksum(unsafe { self.arena.bytes(buf) }) == expected;
         let mut state = self.state.lock();
         self.changed.notify_all();
         if good {
@@ -273,6 +274,7 @@ impl Shared {
                 shared: self.clone(),
                 id: (!reading.private).then_some(reading.id),
                 slot: reading.slot,
+                buf,
                 length,
                 checksum: expected,
                 flags,
@@ -299,10 +301,9 @@ impl Shared {
     /// copy was bad and is gone, look again.
     fn check(&self, held: Held) -> Option<Held> {
         let Some(id) = held.id else { return Some(held) };
-        let buf = self.state.lock().slots.buf(held.slot, held.length);
         // SAFETY: the slot is pinned by `held`, and no view of it is exposed: a suspect slot is
         // handed to no one until this check is over.
-        let good = checksum(unsafe { self.arena.bytes(buf) }) == held.checksum;
+        let good = checksum(unsafe { self.arena.bytes(held.buf) }) == held.checksum;
         let mut state = self.state.lock();
         if state.is_verifying(held.slot) {
             state.set_verifying(held.slot, false);

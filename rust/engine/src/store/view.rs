@@ -8,15 +8,9 @@ use super::lease::Item;
 use super::meta::bit;
 use super::read::Held;
 use super::state::State;
-use crate::host::arena::Buf;
 use std::sync::Arc;
 
 impl Held {
-    fn buf(&self) -> Buf {
-        let state = self.shared.state.lock();
-        state.slots.buf(self.slot, self.length)
-    }
-
     /// Flags of the object now; a removed one counts as not on disk.
     fn flags_now(&self, state: &State) -> u8 {
         self.id().filter(|&id| !state.index.is_dead(id)).map_or(0, |id| state.index[id].flags)
@@ -27,7 +21,7 @@ impl Held {
         // SAFETY: the slot is pinned by `self` and whole. Nobody writes a whole slot, except a
         // foreign view of an exposed one, which `fetch` hands to nobody; a reader that came before
         // the exposure verifies what it copies.
-        unsafe { self.shared.arena.bytes(self.buf()) }
+        unsafe { self.shared.arena.bytes(self.buf) }
     }
 }
 
@@ -116,7 +110,7 @@ impl View {
     pub fn foreign_ptr(&self) -> *const u8 {
         match &self.memory {
             Memory::Pinned { held, .. } => {
-                held.shared.arena.view_ptr(held.buf()).wrapping_add(self.start)
+                held.shared.arena.view_ptr(held.buf).wrapping_add(self.start)
             }
             Memory::Copied(bytes) => bytes.as_ptr().wrapping_add(self.start),
         }
