@@ -134,3 +134,27 @@ fn a_bit_that_flips_in_idle_host_memory_is_found_by_the_scrubber() {
     assert_eq!(check(&ns, &tokens), 4, "the disk copy is exact");
     assert_eq!(store.stats().counters.failed_checks, 1);
 }
+
+/// Contract C6 and C9: a view keeps its memory past the store, and does not keep the directory.
+#[test]
+fn a_view_outlives_the_store_and_the_directory_can_be_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), &options());
+    let layout = layout(192);
+    let ns = namespace(&store, &layout, "a");
+    let tokens = prompt(1, 4);
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    let mut longer = tokens.clone();
+    longer.push(0);
+    let none = kvstore_engine::identity::Extras::none();
+    let found = ns.match_tokens(&longer, &none, false, None).unwrap();
+    let lease = ns.lease(&found);
+    let item = lease.body(3).unwrap();
+    let view = kvstore_engine::store::View::export(item, 0..item.len()).unwrap();
+    drop(lease);
+    assert!(store.close());
+    let again = open(dir.path(), &options());
+    let ns = namespace(&again, &layout, "a");
+    assert_eq!(check(&ns, &tokens), 4);
+    assert_eq!(view.as_slice(), payload(&found.keys[3], view.len()));
+}

@@ -23,7 +23,10 @@ const PROBE: &str = "probe";
 /// Metadata goes through memory of at most this size.
 const BOUNCE_BYTES: usize = 1 << 20;
 
-/// Files of one device, locked until dropped.
+/// Files that carry the lock.
+const LOCKED: [File; 3] = [File::Superblock, File::Table, File::Data];
+
+/// Files of one device, locked until dropped or unlocked.
 pub(super) struct Files {
     dir: PathBuf,
     files: [Owned; File::ALL.len()],
@@ -46,8 +49,8 @@ impl Files {
         let Ok(files) = <[Owned; File::ALL.len()]>::try_from(files) else {
             unreachable!("one open file for each of File::ALL")
         };
-        let carry = [File::Superblock, File::Table, File::Data];
-        lock::acquire(dir, &carry.map(|file| files[file as usize].as_fd()), options.lock_wait)?;
+        let carry = LOCKED.map(|file| files[file as usize].as_fd());
+        lock::acquire(dir, &carry, options.lock_wait)?;
 
         let unit = unit_of(&files[File::Data as usize]);
         let refused = match options.direct {
@@ -61,6 +64,11 @@ impl Files {
             }
         }
         Ok(files)
+    }
+
+    /// Lets another owner have the directory; no I/O may follow.
+    pub(super) fn unlock(&self) {
+        lock::release(&LOCKED.map(|file| self.files[file as usize].as_fd()));
     }
 
     pub(super) fn file(&self, file: File) -> &fs::File {

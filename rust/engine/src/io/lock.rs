@@ -33,15 +33,21 @@ pub(super) fn acquire(dir: &Path, fds: &[BorrowedFd<'_>], wait: Duration) -> Res
     Ok(())
 }
 
+/// Gives all of `fds` back while they stay open: whoever still holds the arena's memory does not
+/// keep the directory from being opened again.
+pub(super) fn release(fds: &[BorrowedFd<'_>]) {
+    for fd in fds {
+        // Closing the description unlocks it as well.
+        let _ = flock(fd, FlockOperation::Unlock);
+    }
+}
+
 fn try_all(dir: &Path, fds: &[BorrowedFd<'_>]) -> Result<bool, OpenError> {
     for (at, fd) in fds.iter().enumerate() {
         match flock(fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(errno) => {
-                for held in &fds[..at] {
-                    // Closing the description unlocks it as well.
-                    let _ = flock(held, FlockOperation::Unlock);
-                }
+                release(&fds[..at]);
                 return match errno {
                     Errno::WOULDBLOCK | Errno::INTR => Ok(false),
                     errno => Err(OpenError::io(dir, errno.into())),

@@ -46,7 +46,8 @@ impl Default for OpenOptions {
 
 /// A device directory behind a pool of threads.
 ///
-/// The lock on the directory falls when the device is dropped and its last operation is over.
+/// The lock on the directory falls when the device was closed in time, or is dropped and its last
+/// operation is over.
 pub struct PsyncDevice {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -236,6 +237,8 @@ impl Device for PsyncDevice {
                 // A thread has nothing to answer, and a panic in it is one in this library.
                 let _ = thread.join();
             }
+            // Views may keep the device's memory for long; the directory is free from now on.
+            shared.files.unlock();
         }
         over
     }

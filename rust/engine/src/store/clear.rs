@@ -6,7 +6,7 @@
 use super::batch::Reason;
 use super::namespace::Namespace;
 use super::open::{Shared, Store};
-use super::state::{InFlight, State};
+use super::state::{InFlight, Phase, State};
 use crate::disk::PAGE;
 use crate::disk::tenants::{self, TenantWrite};
 use crate::error::{Error, ErrorKind, Result};
