@@ -189,6 +189,13 @@ impl Segments {
         s.cooling += 1;
     }
 
+    /// The slot has no owner any more and is of no use until the store is opened again: the file
+    /// system has no space behind it. No descriptor of it was ever written in this life.
+    pub fn lose(&mut self, segment: u32, slot: u32) {
+        self.disown(segment, slot);
+        self.list[segment as usize].cooling -= 1;
+    }
+
     /// A page image without the slot's descriptor has completed: the slot is free (INV-2).
     /// A cooled slot of an earlier generation is nobody's business any more.
     pub fn release(&mut self, segment: u32, slot: u32, generation: u32) {

@@ -291,6 +291,13 @@ impl State {
         self.disk_objects -= 1;
     }
 
+    /// The descriptor of a removed part 0 is off the disk: its other parts may go as well.
+    pub(crate) fn free_followers(&mut self, head: Place) {
+        for other in self.after_slot.remove(&head).unwrap_or_default() {
+            self.release(other);
+        }
+    }
+
     /// Drops the host copy of an object that nobody uses. An object without another copy leaves.
     pub(crate) fn drop_host(&mut self, id: EntryId) {
         let others = self.sets.get(&id).cloned().unwrap_or_default();

@@ -226,9 +226,11 @@ impl Shared {
             if error.kind == IoErrorKind::NoSpace {
                 // The file is sparse and the file system full: the slot is of no use until the
                 // store is opened again, so it does not come back to the free list.
-                state.segments.disown(place.segment, place.slot);
+                state.segments.lose(place.segment, place.slot);
                 state.disk_objects -= 1;
                 state.counters.no_space_evictions += 1;
+                // No descriptor of it can reappear.
+                state.free_followers(place);
             } else {
                 state.free_place(place);
             }
@@ -266,9 +268,7 @@ impl Shared {
         for (slot, generation) in settles.cooled {
             let place = Place { device: 0, segment: id.segment, slot };
             state.segments.release(id.segment, slot, generation);
-            for other in state.after_slot.remove(&place).unwrap_or_default() {
-                state.release(other);
-            }
+            state.free_followers(place);
         }
         for entry in settles.committed {
             state.descriptor_written(entry);
