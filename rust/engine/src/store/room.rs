@@ -127,16 +127,17 @@ impl Budget {
         Self { per_second, most, left: most, at: Instant::now() }
     }
 
-    /// Takes `bytes` if they are there.
-    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+    /// Whether `bytes` are there.
+    pub(crate) fn has(&mut self, bytes: u64) -> bool {
         let now = Instant::now();
         let earned = now.duration_since(self.at).as_secs_f64() * self.per_second;
         self.left = (self.left + earned).min(self.most);
         self.at = now;
-        let enough = self.left >= bytes as f64;
-        if enough {
-            self.left -= bytes as f64;
-        }
-        enough
+        self.left >= bytes as f64
+    }
+
+    /// Takes `bytes` that are there.
+    pub(crate) fn take(&mut self, bytes: u64) {
+        self.left -= bytes as f64;
     }
 }

@@ -97,7 +97,7 @@ impl Shared {
                 Some(Reason::ReadOnly)
             } else if state.parent_stays_out(id) {
                 Some(Reason::NoSpace)
-            } else if state.budget.as_mut().is_some_and(|budget| !budget.take(stride)) {
+            } else if state.budget.as_mut().is_some_and(|budget| !budget.has(stride)) {
                 Some(Reason::Endurance)
             } else {
                 None
@@ -142,6 +142,9 @@ impl Shared {
             Op::write(token, File::Data, state.data_offset(place), state.slots.buf(slot, stride));
         state.in_flight.insert(token, InFlight::Payload { id, bytes: u64::from(stride) });
         state.writing_bytes += u64::from(stride);
+        if let Some(budget) = &mut state.budget {
+            budget.take(u64::from(stride));
+        }
         state.outbox.push_back(op);
     }
 
