@@ -195,15 +195,17 @@ impl Shared {
         let buf = state.slots.buf(slot, entry.length);
         // SAFETY: the slot is the move's own and its read has completed: nobody writes it.
         let good = ok && checksum(unsafe { self.arena.bytes(buf) }) == entry.checksum;
-        if good && !state.index.is_dead(id) {
+        let live = !state.index.is_dead(id);
+        if good && live {
             self.submit_payload(state, id, slot, InFlight::MoveWrite(id), Some(to));
-        } else {
-            state.abandon_move(id);
-            if ok && !good {
-                state.counters.failed_checks += 1;
-                state.remove(id, Reason::NoSpace);
-            }
+            return;
         }
+        if ok && live {
+            // INV-6: it leaves the index in the same step.
+            state.counters.failed_checks += 1;
+            state.remove(id, Reason::NoSpace);
+        }
+        state.abandon_move(id);
     }
 
     /// The payload of a moved object is in its new slot.
