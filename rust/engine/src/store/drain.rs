@@ -94,7 +94,10 @@ impl Shared {
             doomed.push(id);
         }
         self.drop_with_subtrees(state, &doomed);
-        if state.segments.get(segment).live == 0 {
+        let left = state.segments.get(segment);
+        // Its descriptors are off the disk as well before the segment, and with it the number of
+        // its class, may mean something else: a kill would bring them back at other offsets.
+        if left.live == 0 && left.cooling == 0 {
             state.segments.retire(segment);
             state.counters.segments_drained += 1;
         } else if drain.started.elapsed() > PATIENCE {
