@@ -6,6 +6,10 @@
 
 use kvstore_index::EntryId;
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long a page whose write failed waits for the next attempt.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A page of the slot table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +33,8 @@ pub struct Settles {
 struct Page {
     queued: bool,
     in_flight: bool,
+    /// Failed writes in a row.
+    failures: u32,
     next: Settles,
 }
 
@@ -37,6 +43,9 @@ struct Page {
 pub struct Pages {
     pages: HashMap<PageId, Page>,
     queue: VecDeque<PageId>,
+    /// Pages whose write failed, and when the first of them did.
+    parked: Vec<PageId>,
+    parked_at: Option<Instant>,
 }
 
 impl Pages {
@@ -69,19 +78,43 @@ impl Pages {
     }
 
     /// The write of a page is over. When it failed, what it should have settled goes with the
-    /// next image.
+    /// next image, after a pause.
     pub fn finish(&mut self, id: PageId, failed: Option<Settles>) {
         let Some(page) = self.pages.get_mut(&id) else { return };
         page.in_flight = false;
         if let Some(mut settles) = failed {
             page.next.cooled.append(&mut settles.cooled);
             page.next.committed.append(&mut settles.committed);
+            page.failures += 1;
+            page.queued = true;
+            self.parked.push(id);
+            self.parked_at.get_or_insert_with(Instant::now);
+            return;
         }
+        page.failures = 0;
         if page.next.cooled.is_empty() && page.next.committed.is_empty() {
             self.pages.remove(&id);
         } else {
             page.queued = true;
             self.queue.push_back(id);
+        }
+    }
+
+    /// Failed writes of a page in a row.
+    pub fn failures(&self, id: PageId) -> u32 {
+        self.pages.get(&id).map_or(0, |page| page.failures)
+    }
+
+    /// Whether some page waits for another attempt.
+    pub fn is_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Queues the pages whose pause is over.
+    pub fn retry(&mut self, now: Instant) {
+        if self.parked_at.is_some_and(|at| now.duration_since(at) >= PAUSE) {
+            self.parked_at = None;
+            self.queue.extend(self.parked.drain(..));
         }
     }
 
@@ -150,6 +183,12 @@ mod tests {
         pages.cool(A, 1, 1);
         let (_, settles) = pages.start().unwrap();
         pages.finish(A, Some(settles));
-        assert_eq!(pages.start().unwrap().1.cooled, [(1, 1)]);
+        pages.cool(A, 2, 1);
+        assert!(pages.start().is_none(), "a failed page pauses");
+        assert_eq!(pages.failures(A), 1);
+        pages.retry(Instant::now() + PAUSE);
+        assert_eq!(pages.start().unwrap().1.cooled, [(2, 1), (1, 1)]);
+        pages.finish(A, None);
+        assert!(pages.is_idle() && !pages.is_parked());
     }
 }

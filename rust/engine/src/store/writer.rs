@@ -29,6 +29,8 @@ const IDLE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(20);
 /// Device errors in a row after which the device is quarantined.
 const MAX_ERRORS: u32 = 8;
+/// Writes of a page that fail before those who wait for its descriptors are told.
+const PAGE_ATTEMPTS: u32 = 3;
 
 impl Shared {
     /// The writer thread. A panic poisons the store: every later call is a miss (contract C4).
@@ -51,8 +53,10 @@ impl Shared {
                 if self.stop.load(Ordering::Acquire) && state.in_flight.is_empty() {
                     return;
                 }
-                let waits =
-                    state.drain.is_some() || !state.queue.is_empty() || !state.moves.is_empty();
+                let waits = state.drain.is_some()
+                    || !state.queue.is_empty()
+                    || !state.moves.is_empty()
+                    || state.pages.is_parked();
                 if waits { TICK } else { IDLE }
             };
             self.device.complete(&mut completions, Instant::now() + sleep);
@@ -63,6 +67,7 @@ impl Shared {
     fn pump(&self, state: &mut MutexGuard<'_, State>) {
         self.step_drain(state);
         self.start_writes(state);
+        state.pages.retry(Instant::now());
         self.start_pages(state);
         self.start_syncs(state);
         self.send(state);
@@ -221,14 +226,18 @@ impl Shared {
 
     fn payload_failed(&self, state: &mut State, id: EntryId, error: &IoError) {
         tracing::warn!(%error, "a payload write failed");
+        // The file is sparse and the file system full: there is no space behind the slot.
+        self.write_failed(state, id, error, error.kind == IoErrorKind::NoSpace);
+    }
+
+    /// Ends a write that failed. A slot that is `lost` does not come back before the next open.
+    fn write_failed(&self, state: &mut State, id: EntryId, error: &IoError, lost: bool) {
         if !state.index.is_dead(id) && state.index.is_resident(id, Tier::Disk) {
             state.index.drop_resident(id, Tier::Disk);
         }
         if let Some(place) = state.place_of(id) {
             state.index.set_slot(id, Tier::Disk, None);
-            if error.kind == IoErrorKind::NoSpace {
-                // The file is sparse and the file system full: the slot is of no use until the
-                // store is opened again, so it does not come back to the free list.
+            if lost {
                 state.segments.lose(place.segment, place.slot);
                 state.disk_objects -= 1;
                 state.counters.no_space_evictions += 1;
@@ -254,16 +263,7 @@ impl Shared {
     ) {
         if let Err(error) = result {
             tracing::warn!(%error, "a table page write failed");
-            if !state.quarantined {
-                state.pages.finish(id, Some(settles));
-                return;
-            }
-            // The device takes nothing more. Cooled slots stay out of use (INV-2).
-            state.pages.finish(id, None);
-            for entry in settles.committed {
-                state.unset(entry, bit::COMMIT);
-                self.stay_in_host(state, entry, Status::Rejected(Reason::ReadOnly));
-            }
+            self.page_failed(state, id, settles, &error);
             return;
         }
         state.counters.pages_written += 1;
@@ -276,6 +276,31 @@ impl Shared {
         for entry in settles.committed {
             state.descriptor_written(entry);
         }
+    }
+
+    /// A page is tried again, but those who wait for its descriptors are not kept waiting for
+    /// ever: their objects stay in host memory, and the next image is without them.
+    fn page_failed(&self, state: &mut State, id: PageId, mut settles: Settles, error: &IoError) {
+        let passing = !state.quarantined
+            && error.kind != IoErrorKind::NoSpace
+            && state.pages.failures(id) + 1 < PAGE_ATTEMPTS;
+        if passing {
+            state.pages.finish(id, Some(settles));
+            return;
+        }
+        for entry in std::mem::take(&mut settles.committed) {
+            let moving = state.moves.get(&entry).is_some_and(|step| !step.committed);
+            if moving {
+                state.abandon_move(entry);
+            } else {
+                state.unset(entry, bit::COMMIT);
+                self.write_failed(state, entry, error, false);
+            }
+        }
+        // INV-2: its slots stay out of use until an image has completed. A quarantined device
+        // takes none.
+        let again = (!state.quarantined).then_some(settles);
+        state.pages.finish(id, again);
     }
 }
 
@@ -384,8 +409,11 @@ impl State {
 
     fn count_error(&mut self, error: &IoError) {
         self.counters.io_errors += 1;
-        if matches!(error.kind, IoErrorKind::NoSpace | IoErrorKind::Closed) {
-            return;
+        match error.kind {
+            IoErrorKind::NoSpace => return,
+            // Nothing comes after that.
+            IoErrorKind::Closed => self.quarantined = true,
+            _ => {}
         }
         self.errors_in_row += 1;
         if self.errors_in_row >= MAX_ERRORS && !self.quarantined {
