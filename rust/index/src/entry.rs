@@ -121,7 +121,7 @@ pub struct Entry {
     pub(crate) parent_generation: u8,
 }
 
-// The bar is 96 bytes per object for the whole store: 88 here, 5 in the table.
+// The bar is 96 bytes per object for the whole store: 88 here, 5.7 in the table.
 const _: () = assert!(size_of::<Entry>() == 88);
 
 /// Bits of [`Entry::bits`] above the kind.

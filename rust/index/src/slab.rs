@@ -40,6 +40,10 @@ impl Slab {
         capacity * size_of::<Entry>() + host_sides(host_capacity) * size_of::<HostSide>()
     }
 
+    pub(crate) fn region(&self) -> (*const u8, usize) {
+        (self.entries.as_ptr().cast(), self.entries.capacity() * size_of::<Entry>())
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.hosts.capacity() * size_of::<HostSide>()

@@ -1,38 +1,45 @@
 //! From fingerprint to slab position: a flat open-addressing table of 32-bit words.
 //!
-//! A word is a slab position in its low bits and, in the bits that the capacity leaves over, a tag
-//! from the fingerprint, so that a probe seldom reads an entry in vain (8 tag bits at 10 million
-//! objects). The home is the fingerprint's prefix scaled to the table (multiply-shift), so the
-//! size need not be a power of two. Linear probing; a deletion shifts the run back, so there are
-//! no tombstones and the table never ages.
+//! A word is a slab position plus one in its low bits and, in the bits that the capacity leaves
+//! over, a tag from the fingerprint, so that a probe seldom reads an entry in vain (8 tag bits at
+//! 10 million objects). An empty word is 0, so that a new table is memory nobody has touched. The
+//! home is the fingerprint's prefix scaled to the table (multiply-shift), so the size need not be a
+//! power of two. Linear probing; a deletion shifts the run back, so there are no tombstones and the
+//! table never ages.
 
 use crate::Fingerprint;
-use crate::entry::{EntryId, NONE};
+use crate::entry::EntryId;
 use crate::slab::Slab;
 
-const EMPTY: u32 = NONE;
+const EMPTY: u32 = 0;
 
 /// Keys in flight at once in [`Table::find_batch`]: enough loads to hide memory behind each other.
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 pub(crate) struct Table {
     words: Vec<u32>,
     id_bits: u32,
+    tag_mask: u32,
 }
 
 impl Table {
-    /// A table that holds `capacity` objects at a load of at most 0.8.
+    /// A table that holds `capacity` objects at a load of at most 0.7.
     pub(crate) fn new(capacity: usize) -> Table {
         let id_bits = usize::BITS - capacity.leading_zeros();
-        Table { words: vec![EMPTY; Table::words_for(capacity)], id_bits }
+        let tag_mask = (u64::from(u32::MAX) << id_bits) as u32;
+        Table { words: vec![EMPTY; Table::words_for(capacity)], id_bits, tag_mask }
     }
 
     const fn words_for(capacity: usize) -> usize {
-        capacity + capacity / 4 + 8
+        capacity + capacity / 7 * 3 + 8
     }
 
     pub(crate) const fn bytes_for(capacity: usize) -> usize {
         Table::words_for(capacity) * size_of::<u32>()
+    }
+
+    pub(crate) fn region(&self) -> (*const u8, usize) {
+        (self.words.as_ptr().cast(), self.memory_bytes())
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -45,6 +52,11 @@ impl Table {
     }
 
     #[inline]
+    fn line_after(&self, at: usize) -> usize {
+        (at + 64 / size_of::<u32>()).min(self.words.len() - 1)
+    }
+
+    #[inline]
     fn next(&self, at: usize) -> usize {
         if at + 1 == self.words.len() { 0 } else { at + 1 }
     }
@@ -52,12 +64,18 @@ impl Table {
     /// The tag where it stands in a word; the home uses the high bits of the prefix, this the low.
     #[inline]
     fn tag(&self, prefix: u64) -> u32 {
-        ((prefix << self.id_bits) & u64::from(u32::MAX)) as u32
+        (prefix << self.id_bits) as u32
     }
 
     #[inline]
+    fn word(&self, prefix: u64, id: EntryId) -> u32 {
+        self.tag(prefix) | (id.0 + 1)
+    }
+
+    /// The position in a word that is not empty.
+    #[inline]
     fn id(&self, word: u32) -> EntryId {
-        EntryId((u64::from(word) & ((1 << self.id_bits) - 1)) as u32)
+        EntryId((word & !self.tag_mask) - 1)
     }
 
     /// The first word at or behind `at` that is empty or carries the prefix's tag.
@@ -69,9 +87,8 @@ impl Table {
             if word == EMPTY {
                 return (at, None);
             }
-            let id = self.id(word);
-            if word ^ id.0 == tag {
-                return (at, Some(id));
+            if (word ^ tag) & self.tag_mask == 0 {
+                return (at, Some(self.id(word)));
             }
             at = self.next(at);
         }
@@ -119,7 +136,8 @@ impl Table {
             let mut seen = [0; LANES];
             for ((key, at), seen) in keys.iter().zip(&mut at).zip(&mut seen) {
                 *at = self.home(key.prefix());
-                *seen = self.words[*at];
+                // A run often reaches into the next cache line.
+                *seen = self.words[*at] ^ self.words[self.line_after(*at)];
             }
             // The words are in cache now; the loads above must not be folded into the probes.
             std::hint::black_box(&seen);
@@ -151,12 +169,12 @@ impl Table {
         while self.words[at] != EMPTY {
             at = self.next(at);
         }
-        self.words[at] = self.tag(key.prefix()) | id.0;
+        self.words[at] = self.word(key.prefix(), id);
     }
 
     /// Removes an entry that is present, and shifts those behind it back over the hole.
     pub(crate) fn remove(&mut self, slab: &Slab, key: &Fingerprint, id: EntryId) {
-        let word = self.tag(key.prefix()) | id.0;
+        let word = self.word(key.prefix(), id);
         let mut hole = self.home(key.prefix());
         while self.words[hole] != word {
             assert!(self.words[hole] != EMPTY, "{id:?} is not in the table");

@@ -145,9 +145,11 @@ impl Model {
                 continue;
             }
             if mask >> k & 1 == 1 {
-                let mut along: Vec<u64> =
-                    passed.into_iter().filter(|&p| self.ancestors(p).contains(&k)).collect();
-                along.sort_unstable();
+                let path = |&p: &u64| self.ancestors(p).into_iter().skip_while(|&a| a != k);
+                let below = |p: &u64| {
+                    path(p).next().is_some() && path(p).skip(1).all(|a| passed.contains(&a))
+                };
+                let along = passed.iter().copied().filter(below).collect();
                 return Some((k, along));
             }
             if tier == Tier::Host || !self.live[&k].resident[0] {
@@ -285,9 +287,7 @@ fn apply(op: &Op, index: &mut Index, model: &mut Model) {
             let victim = index.victim(tier, &mut |_, entry| mask >> entry.checksum & 1 == 1);
             let expected = model.victim(tier, mask);
             let got = victim.clone().map(|victim| {
-                let mut along: Vec<u64> =
-                    victim.along.iter().map(|&id| index[id].checksum).collect();
-                along.sort_unstable();
+                let along = victim.along.iter().map(|&id| index[id].checksum).collect();
                 (index[victim.id].checksum, along)
             });
             assert_eq!(got, expected);

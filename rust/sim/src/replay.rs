@@ -52,16 +52,20 @@ impl Store {
 
     /// Stores the blocks of a chain from position `start` on, and says how many.
     fn put(&mut self, chain: &[u32], start: usize, mut parent: Option<EntryId>) -> u64 {
-        let mut written = 0;
-        for at in start..chain.len() {
-            let key = fingerprint(chain[at]);
+        let (mut written, mut at) = (0, start);
+        while at < chain.len() {
             // Only a policy that leaves holes has blocks behind the first absent one.
-            if let Some(id) = self.index.find(&key) {
+            let run = self.present(&chain[at..]);
+            if let Some(&last) = run.last() {
                 if let Some(parent) = parent {
-                    self.index.relink(id, parent);
+                    self.index.relink(run[0], parent);
                 }
-                self.index.touch_chain(&[id]);
-                parent = Some(id);
+                for pair in run.windows(2) {
+                    self.index.relink(pair[1], pair[0]);
+                }
+                self.index.touch_chain(&run);
+                at += run.len();
+                parent = Some(last);
                 continue;
             }
             // A block whose parent made room for it could never be reached.
@@ -71,11 +75,19 @@ impl Store {
                 self.index.release(id);
             }
             let above = at.checked_sub(1).map_or(0, |above| fingerprint(chain[above]).prefix());
-            let Some(id) = room.then(|| self.insert(key, above, at)) else { break };
+            let Some(id) = room.then(|| self.insert(fingerprint(chain[at]), above, at)) else {
+                break;
+            };
             written += 1;
+            at += 1;
             parent = Some(id);
         }
         written
+    }
+
+    /// The blocks at the head of a chain that are present.
+    fn present(&self, chain: &[u32]) -> Vec<EntryId> {
+        chain.iter().map_while(|&block| self.index.find(&fingerprint(block))).collect()
     }
 
     /// Evicts one block if the store is full; false if none can go.

@@ -44,6 +44,17 @@ fn mooncake() {
     check("mooncake_conversation", &["0.01", "0.02", "0.05", "0.1", "0.2"]);
 }
 
+/// Holes and all: the figures of the eviction study, whose simulator shares no code with this one.
+#[test]
+fn plain_lru_on_mooncake() {
+    let Some(path) = shared("mooncake_conversation.jsonl.gz") else { return };
+    let trace = Loaded::read(path, None).unwrap();
+    for (capacity, expected) in [("0.5%", 0.0435), ("2%", 0.0787), ("10%", 0.2784)] {
+        let ratio = replay(&trace, "lru", capacity).hit_ratio();
+        assert!((ratio - expected).abs() <= 0.000_05, "{capacity}: {ratio:.5}, not {expected}");
+    }
+}
+
 #[test]
 fn synthetic_agents() {
     check("agentic_synth_shared_prefix", &["0.01", "0.05", "0.2"]);
