@@ -134,8 +134,9 @@ impl Index {
     }
 
     /// Takes an object out of the table, the queues and the tree at once. Its children are
-    /// unlinked: they keep age and depth. Gives back what is left, unless the entry is referenced:
-    /// then it lives on, dead, until the last [`Index::release`] gives it back.
+    /// unlinked: they keep age and depth, and become reachable when it is put again (INV-6). Gives
+    /// back what is left, unless the entry is referenced: then it lives on, dead, until the last
+    /// [`Index::release`] gives it back.
     pub fn remove(&mut self, id: EntryId) -> Option<Freed> {
         assert!(self.slab.is_live(id), "{id:?} was removed before");
         for tier in Tier::ALL {

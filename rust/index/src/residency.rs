@@ -1,7 +1,5 @@
 //! Where objects are, when they were used, and who has to go.
 
-use std::cmp::Ordering;
-
 use crate::Index;
 use crate::entry::{Entry, EntryId, Tier, bit};
 use crate::list::Tree;
@@ -50,13 +48,16 @@ impl Index {
         if self.is_unneeded(id) == unneeded {
             return;
         }
-        let homes = Tier::ALL.map(|tier| (tier, self.is_resident(id, tier)));
-        for (tier, _) in homes.into_iter().filter(|&(_, resident)| resident) {
-            self.policies[tier as usize].remove(&mut Tree::new(&mut self.slab, tier), id);
+        for tier in Tier::ALL {
+            if self.is_resident(id, tier) {
+                self.policies[tier as usize].remove(&mut Tree::new(&mut self.slab, tier), id);
+            }
         }
         self.slab.entry_mut(id).set(bit::FIRST, unneeded);
-        for (tier, _) in homes.into_iter().filter(|&(_, resident)| resident) {
-            self.policies[tier as usize].admit(&mut Tree::new(&mut self.slab, tier), id);
+        for tier in Tier::ALL {
+            if self.is_resident(id, tier) {
+                self.policies[tier as usize].admit(&mut Tree::new(&mut self.slab, tier), id);
+            }
         }
     }
 
@@ -128,7 +129,7 @@ impl Index {
     /// Whether `a` was last used at an earlier tick than `b` (the clock wraps).
     fn is_older(&self, a: EntryId, b: EntryId) -> bool {
         let age = |id| self.now.wrapping_sub(self.last_use(id));
-        age(a).cmp(&age(b)) == Ordering::Greater
+        age(a) > age(b)
     }
 
     /// Makes the chain above an object as young as anything, unless it is of this tick already: a

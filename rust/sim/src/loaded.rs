@@ -44,7 +44,7 @@ impl Loaded {
     pub fn read(path: impl AsRef<Path>, head: Option<u64>) -> Result<Loaded, TraceError> {
         let mut trace = Trace::open(path, head)?;
         let mut numbers = IdMap::<u64, u32>::default();
-        let mut parents = Vec::<u32>::new();
+        let (mut ids, mut parents) = (Vec::<u64>::new(), Vec::<u32>::new());
         let mut requests = Vec::new();
         let mut blocks_requested = 0;
         while let Some(request) = trace.next() {
@@ -61,8 +61,15 @@ impl Loaded {
                 if next == ROOT {
                     return Err(bad(format!("more than {ROOT} different blocks")));
                 }
-                let number = *numbers.entry(id).or_insert(next);
+                // Chains are mostly runs: the number after the parent's is worth a look first.
+                let guess = parent.wrapping_add(1);
+                let number = if ids.get(guess as usize) == Some(&id) {
+                    guess
+                } else {
+                    *numbers.entry(id).or_insert(next)
+                };
                 if number == next {
+                    ids.push(id);
                     parents.push(parent);
                 } else if parents[number as usize] != parent {
                     return Err(bad(format!(
