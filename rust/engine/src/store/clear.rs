@@ -25,18 +25,21 @@ impl Namespace {
     /// unreachable in this process all the same.
     pub fn clear(&self, erase: bool) -> Result<u64> {
         self.shared.check_writable()?;
+        let meta = self.shared.meta.lock();
         let record = {
             let mut state = self.shared.state.lock();
             let epoch = state.next_sequence();
             let record = state.namespaces.records[usize::from(self.index)].as_mut();
-            let Some(record) = record else {
+            let Some(record) = record.filter(|record| record.digest == *self.digest.as_bytes())
+            else {
                 return Err(Error::new(ErrorKind::Unusable, "the namespace's record is gone"));
             };
             record.epoch = epoch;
             record.generation += 1;
             record.clone()
         };
-        let written = self.shared.write_namespace(self.index, &record);
+        let written = self.shared.write_namespace(&meta, self.index, &record);
+        drop(meta);
         let index = self.index;
         let cleared = self.shared.drop_where(erase, |entry| entry.namespace == index);
         written.and(cleared)
@@ -75,21 +78,23 @@ impl Shared {
 
     /// Sets a tenant's epoch to now, on disk before it counts (INV-8).
     fn raise_tenant(&self, tag: u32) -> Result<()> {
-        let mut state = self.state.lock();
-        let epoch = state.next_sequence();
-        let pages = match state.tenants.set(tag, epoch) {
+        let meta = self.meta.lock();
+        let (write, floor) = {
+            let mut state = self.state.lock();
+            let epoch = state.next_sequence();
+            (state.tenants.set(tag, epoch), state.tenants.floor)
+        };
+        let pages = match write {
             TenantWrite::Page(page) => page..page + 1,
             TenantWrite::Floor => {
-                let mut next = state.superblock.clone();
-                next.tenant_floor = state.tenants.floor;
-                self.write_superblock(&mut state, next).map_err(|error| {
-                    Error::io("cannot write the superblock of", &self.dir, error)
-                })?;
+                self.change_superblock(&meta, |next| next.tenant_floor = floor).map_err(
+                    |error| Error::io("cannot write the superblock of", &self.dir, error),
+                )?;
                 0..tenants::COUNT / tenants::PER_PAGE
             }
         };
         for page in pages {
-            let image = state.tenants.page(page);
+            let image = self.state.lock().tenants.page(page);
             let offset = page as u64 * PAGE;
             for copy in [offset, tenants::COPY_BYTES + offset] {
                 self.device.write_at(File::Tenants, copy, &image).map_err(|error| {
@@ -115,7 +120,8 @@ impl Shared {
             }
         }
         for &id in &gone {
-            if !state.index.is_dead(id) {
+            // A set of parts leaves together.
+            if state.is_live(id) {
                 state.remove(id, Reason::Cleared);
             }
         }
@@ -128,6 +134,11 @@ impl Shared {
         self.wake();
         while older.iter().any(|token| state.in_flight.contains_key(token)) {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
+                if erase {
+                    for &id in &gone {
+                        state.release(id);
+                    }
+                }
                 return Err(Error::new(ErrorKind::Io, "older writes did not end in time"));
             }
         }

@@ -32,13 +32,6 @@ impl Shared {
                 state.settle(id, Status::Rejected(Reason::Closing));
             }
             state.queue.clear();
-            if !self.options.read_only && !self.is_poisoned() {
-                let mut next = state.superblock.clone();
-                next.sequence_floor = state.sequence;
-                if let Err(error) = self.write_superblock(&mut state, next) {
-                    tracing::warn!(%error, "the last superblock was not written");
-                }
-            }
         }
         self.stop.store(true, Ordering::Release);
         self.wake();

@@ -113,12 +113,15 @@ impl Shared {
         let unused = (0..MAX_CLASSES)
             .find(|&at| classes[at] == 0 || state.segments.of_class(at as u8).next().is_none());
         if let Some(at) = unused {
-            let mut next = state.superblock.clone();
-            next.classes[at] = stride;
-            return match self.write_superblock(state, next) {
-                Ok(()) => Ok(at as u8),
-                Err(_) => Err(NoSlot::Never(Reason::ReadOnly)),
-            };
+            // Only this thread gives classes and segments away, so the lock may go meanwhile.
+            let written = MutexGuard::unlocked(state, || {
+                self.change_superblock(&self.meta.lock(), |next| next.classes[at] = stride)
+            });
+            if written.is_err() {
+                state.counters.io_errors += 1;
+                return Err(NoSlot::Never(Reason::ReadOnly));
+            }
+            return Ok(at as u8);
         }
         // All are taken: the smallest that holds it without wasting more than an eighth.
         (0..MAX_CLASSES)

@@ -123,8 +123,11 @@ impl Namespace {
     /// Whether no clear came since the keys were made.
     pub(crate) fn is_current(&self, state: &State) -> bool {
         let standing = *self.standing.lock();
-        standing.epoch == epoch_of(state, self.index)
-            && standing.tenant_epoch == state.tenants.epoch(self.tenant)
+        // An index that lost its objects may belong to another namespace by now.
+        let record = state.namespaces.records[usize::from(self.index)].as_ref();
+        record.is_some_and(|record| {
+            record.digest == *self.digest.as_bytes() && record.epoch == standing.epoch
+        }) && standing.tenant_epoch == state.tenants.epoch(self.tenant)
     }
 
     pub(crate) fn note_divergence(&self, block: &Key) {
@@ -161,32 +164,42 @@ impl Shared {
                 encoded.len()
             )));
         }
-        let mut state = self.state.lock();
-        if let Some(&index) = state.namespaces.by_digest.get(digest.as_bytes()) {
+        let known = |state: &State| state.namespaces.by_digest.get(digest.as_bytes()).copied();
+        if let Some(index) = known(&self.state.lock()) {
             return Ok(index);
         }
-        if let Some(line) = nearest(&state, description) {
-            tracing::info!("new namespace: {line}");
-        }
-        let index = free_index(&state).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Limit,
-                format!("{COUNT} namespaces have objects in this store: clear one first"),
-            )
-        })?;
-        let generation = state.namespaces.records[index].as_ref().map_or(0, |r| r.generation) + 1;
-        // An index that is used again starts above every epoch and sequence of its past.
-        let epoch = if generation > 1 { state.next_sequence() } else { 0 };
-        let record =
-            NamespaceRecord { epoch, generation, digest: *digest.as_bytes(), description: encoded };
-        let old = state.namespaces.records[index].replace(record.clone());
-        if let Some(old) = old {
-            state.namespaces.by_digest.remove(&old.digest);
-        }
-        state.namespaces.by_digest.insert(*digest.as_bytes(), index as u16);
+        let meta = self.meta.lock();
+        let (index, record) = {
+            let mut state = self.state.lock();
+            if let Some(index) = known(&state) {
+                return Ok(index);
+            }
+            if let Some(line) = nearest(&state, description) {
+                tracing::info!("new namespace: {line}");
+            }
+            let index = free_index(&state).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Limit,
+                    format!("{COUNT} namespaces have objects in this store: clear one first"),
+                )
+            })?;
+            // From here on the index is nobody's until the new record is on disk.
+            let old = state.namespaces.records[index].take();
+            if let Some(old) = &old {
+                state.namespaces.by_digest.remove(&old.digest);
+            }
+            let generation = old.map_or(0, |old| old.generation) + 1;
+            // An index that is used again starts above every epoch and sequence of its past.
+            let epoch = if generation > 1 { state.next_sequence() } else { 0 };
+            let digest = *digest.as_bytes();
+            (index, NamespaceRecord { epoch, generation, digest, description: encoded })
+        };
         if !self.options.read_only {
-            self.write_namespace(index as u16, &record)?;
+            self.write_namespace(&meta, index as u16, &record)?;
         }
+        let mut state = self.state.lock();
+        state.namespaces.by_digest.insert(*digest.as_bytes(), index as u16);
+        state.namespaces.records[index] = Some(record);
         Ok(index as u16)
     }
 }

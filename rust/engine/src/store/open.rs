@@ -26,7 +26,7 @@ use crate::io::device::{Device, File};
 use crate::io::{OpenOptions, PsyncDevice};
 use kvstore_index::{EntryId, Index, NewEntry, PolicyKind, Tier};
 use kvstore_layout::Layout;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +69,9 @@ pub(crate) struct Shared {
     pub(crate) arena: Arc<Arena>,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) state: Mutex<State>,
+    /// Held by whoever changes superblock, namespace or tenant table, so that their writes come in
+    /// the order of the changes while `state` is free. Taken before `state`, never after.
+    pub(crate) meta: Mutex<()>,
     /// Something has completed, or room has come free.
     pub(crate) changed: Condvar,
     pub(crate) stop: AtomicBool,
@@ -235,6 +238,7 @@ impl Shared {
             arena,
             device,
             state: Mutex::new(state),
+            meta: Mutex::new(()),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
@@ -287,22 +291,31 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Writes a changed superblock; it counts once it is on disk (INV-8).
-    pub(crate) fn write_superblock(
+    /// Changes the superblock; the change counts once it is on disk (INV-8). The caller holds
+    /// `meta`, and not `state`: nobody waits for this write but who asked for it.
+    pub(crate) fn change_superblock(
         &self,
-        state: &mut State,
-        mut next: Superblock,
+        _meta: &MutexGuard<'_, ()>,
+        change: impl FnOnce(&mut Superblock),
     ) -> std::io::Result<()> {
-        let offset = state.superblock.next_offset();
-        next.generation = state.superblock.generation + 1;
+        let mut next = self.state.lock().superblock.clone();
+        let offset = next.next_offset();
+        next.generation += 1;
+        change(&mut next);
         self.device.write_at(File::Superblock, offset, &next.encode())?;
         self.device.sync(File::Superblock)?;
-        state.superblock = next;
+        self.state.lock().superblock = next;
         Ok(())
     }
 
-    /// Writes a namespace record, both copies, and flushes it before it counts (INV-8).
-    pub(crate) fn write_namespace(&self, index: u16, record: &NamespaceRecord) -> Result<()> {
+    /// Writes a namespace record, both copies, and flushes it before it counts (INV-8). The caller
+    /// holds `meta`, and not `state`.
+    pub(crate) fn write_namespace(
+        &self,
+        _meta: &MutexGuard<'_, ()>,
+        index: u16,
+        record: &NamespaceRecord,
+    ) -> Result<()> {
         let bytes = record.encode(index);
         let offset = u64::from(index) * namespaces::LEN as u64;
         for copy in [offset, namespaces::COPY_BYTES + offset] {
