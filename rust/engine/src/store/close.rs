@@ -26,22 +26,51 @@ impl Shared {
             let mut state = self.state.lock();
             state.phase = Phase::Closed;
             state.drain = None;
-            // Nobody waits for what was not written in time.
-            let waiting: Vec<_> = state.tickets.keys().copied().collect();
-            for id in waiting {
-                state.settle(id, Status::Rejected(Reason::Closing));
-            }
             state.queue.clear();
+            state.settle_all(Status::Rejected(Reason::Closing));
         }
         self.stop.store(true, Ordering::Release);
         self.wake();
-        let closed = self.device.close(Instant::now() + LAST_CALL);
+        let last_call = LAST_CALL.min(self.options.close_deadline);
+        self.writer_is_over(Instant::now() + last_call);
+        let closed = self.device.close(Instant::now() + last_call);
+        // What the device still has in its hands is its own from now on (contract C7).
+        self.give_up.store(true, Ordering::Release);
         self.wake();
         self.care.wake(0);
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        let over = self.writer_is_over(Instant::now() + last_call);
+        for thread in std::mem::take(&mut *self.threads.lock()).into_iter().filter(|_| over) {
             let _panicked_is_poisoned = thread.join();
         }
         self.changed.notify_all();
-        written && closed
+        written && closed && over
+    }
+
+    /// Waits for the end of the writer thread. It may hang in a call to the device for good: then
+    /// the thread keeps what it needs alive by itself.
+    fn writer_is_over(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.writer_over {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return state.writer_over;
+            }
+        }
+        true
+    }
+
+    /// The writer's last act: the sequence number from which the next open goes on.
+    pub(crate) fn write_last_superblock(&self) {
+        let (sequence, quarantined) = {
+            let state = self.state.lock();
+            (state.sequence, state.quarantined)
+        };
+        if self.options.read_only || quarantined {
+            return;
+        }
+        let written =
+            self.change_superblock(&self.meta.lock(), |next| next.sequence_floor = sequence);
+        if let Err(error) = written {
+            tracing::warn!(%error, "the last superblock was not written");
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::meta::{bit, is_expired};
 use super::namespace::{Namespace, NamespaceOptions};
 use super::registry;
 use super::room::Budget;
-use super::state::{Grown, NamespaceTable, Phase, State};
+use super::state::{Flush, Grown, NamespaceTable, Phase, State};
 use crate::disk::descriptor::{Descriptor, flag};
 use crate::disk::geometry::Geometry;
 use crate::disk::namespaces::{self, NamespaceRecord};
@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     /// Something has completed, or room has come free.
     pub(crate) changed: Condvar,
     pub(crate) stop: AtomicBool,
+    /// The device was closed: nobody waits for what it has not completed.
+    pub(crate) give_up: AtomicBool,
     poisoned: AtomicBool,
     pub(crate) handles: AtomicUsize,
     pub(crate) care: Care,
@@ -241,6 +243,7 @@ impl Shared {
             meta: Mutex::new(()),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
+            give_up: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
             care: Care::default(),
@@ -481,7 +484,7 @@ impl Opener<'_> {
             writing_bytes: 0,
             tickets: HashMap::new(),
             flushing: Vec::new(),
-            flush_round: 0,
+            flush: Flush::default(),
             syncs_in_flight: 0,
             sync_failed: false,
             in_flight: HashMap::new(),
@@ -502,6 +505,7 @@ impl Opener<'_> {
             budget: self.options.write_budget_per_day.map(Budget::per_day),
             errors_in_row: 0,
             quarantined: false,
+            writer_over: false,
             keeps_host: self.options.keeps_host(),
             counters: Counters::default(),
         };

@@ -167,6 +167,7 @@ impl Put<'_> {
         let shared = self.shared();
         let fingerprint = Fingerprint(key.fingerprint());
         let mut state = shared.state.lock();
+        let mut woken = false;
         loop {
             if let Some(reason) = self.refusal(&state) {
                 return Found::Answer(Status::Rejected(reason));
@@ -199,7 +200,10 @@ impl Put<'_> {
                 }
                 Err(NoRoom::Never(reason)) => return Found::Answer(Status::Rejected(reason)),
                 Err(NoRoom::Busy) => {
-                    shared.wake();
+                    // Once: the writer may not know yet what was queued before this item.
+                    if !std::mem::replace(&mut woken, true) {
+                        shared.wake();
+                    }
                     if shared.changed.wait_until(&mut state, self.deadline).timed_out() {
                         return Found::Answer(Status::Busy);
                     }
@@ -248,7 +252,7 @@ impl Put<'_> {
         match (self.ack, state.has(id, bit::READY)) {
             (Ack::Host, _) | (Ack::Ssd, true) => Found::Present(Some(Status::Exists), twin),
             (Ack::SsdFlush, true) => {
-                let round = state.flush_round;
+                let round = state.flush.round;
                 state.flushing.push((round, ticket(Status::Exists)));
                 Found::Present(None, twin)
             }
@@ -394,6 +398,7 @@ impl Put<'_> {
             Found::Present(answer, _) => return answer,
             Found::Fresh(id, slot) => (id, slot),
         };
+        shared.wake();
         let (first, mut rest) = object.data.split_at(lengths[0] as usize);
         let mut parts = vec![(lengths[0], checksum(first))];
         for (number, &length) in lengths.iter().enumerate().skip(1) {
@@ -482,7 +487,6 @@ impl Put<'_> {
     }
 
     fn wait_for_room(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Status> {
-        self.shared().wake();
         if self.shared().changed.wait_until(state, self.deadline).timed_out() {
             return Err(Status::Busy);
         }

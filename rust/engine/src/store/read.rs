@@ -109,14 +109,17 @@ impl Shared {
             let wait = checks.is_empty() && !(open.is_empty() && loads.is_empty());
             let arrived = self.arrivals(&mut state, &mut loads, wait, deadline);
             let late = Instant::now() >= deadline;
-            if late {
+            if late || state.writer_over {
+                let reason = if late { MissReason::Timeout } else { MissReason::IoError };
                 for (i, token) in loads.drain(..) {
                     state.abandon(token);
-                    results[i] = Some(Err(MissReason::Timeout));
+                    results[i] = Some(Err(reason));
                 }
                 for i in open.drain(..) {
-                    results[i] = Some(Err(MissReason::Timeout));
+                    results[i] = Some(Err(reason));
                 }
+                // Others may wait for a load that was given back.
+                self.changed.notify_all();
             }
             drop(state);
             for (i, held) in checks {

@@ -104,6 +104,19 @@ pub(crate) struct Grown {
     pub(crate) refused: Option<Instant>,
 }
 
+/// Flushes go in rounds: one covers what had completed when it was started.
+#[derive(Default)]
+pub(crate) struct Flush {
+    /// The round that starts next.
+    pub(crate) round: u64,
+    /// The last round that somebody without a ticket waits for.
+    pub(crate) wanted: Option<u64>,
+    /// Rounds below this are over.
+    pub(crate) done: u64,
+    /// The last round that failed.
+    pub(crate) failed: Option<u64>,
+}
+
 pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) index: Index,
@@ -133,7 +146,7 @@ pub(crate) struct State {
     pub(crate) tickets: HashMap<EntryId, Vec<Ticket>>,
     /// Tickets whose page is on disk and that wait for a flush: (round, ticket).
     pub(crate) flushing: Vec<(u64, Ticket)>,
-    pub(crate) flush_round: u64,
+    pub(crate) flush: Flush,
     pub(crate) syncs_in_flight: u32,
     pub(crate) sync_failed: bool,
     pub(crate) in_flight: HashMap<u64, InFlight>,
@@ -165,6 +178,8 @@ pub(crate) struct State {
     /// Device errors in a row; at the limit the device is quarantined.
     pub(crate) errors_in_row: u32,
     pub(crate) quarantined: bool,
+    /// The writer thread has ended.
+    pub(crate) writer_over: bool,
     pub(crate) keeps_host: bool,
     pub(crate) counters: Counters,
 }
@@ -343,6 +358,17 @@ impl State {
     pub(crate) fn settle(&mut self, id: EntryId, status: Status) {
         for ticket in self.tickets.remove(&id).unwrap_or_default() {
             let status = if status == Status::Stored { ticket.then } else { status };
+            self.answer(&ticket.batch, ticket.item, status);
+        }
+    }
+
+    /// Answers everybody who waits for anything: nothing more will be written.
+    pub(crate) fn settle_all(&mut self, status: Status) {
+        let waiting: Vec<EntryId> = self.tickets.keys().copied().collect();
+        for id in waiting {
+            self.settle(id, status);
+        }
+        for (_, ticket) in std::mem::take(&mut self.flushing) {
             self.answer(&ticket.batch, ticket.item, status);
         }
     }

@@ -8,7 +8,7 @@ use super::counters::MissReason;
 use super::evict::NoSlot;
 use super::meta::{bit, stride_of};
 use super::open::Shared;
-use super::state::{InFlight, State};
+use super::state::{InFlight, Phase, State};
 use crate::disk::descriptor::{Descriptor, Home, LEN, flag};
 use crate::disk::pages::{PageId, Settles};
 use crate::disk::place::Place;
@@ -35,9 +35,14 @@ const PAGE_ATTEMPTS: u32 = 3;
 impl Shared {
     /// The writer thread. A panic poisons the store: every later call is a miss (contract C4).
     pub(crate) fn run_writer(&self) {
-        if catch_unwind(AssertUnwindSafe(|| self.write_until_stopped())).is_err() {
-            self.poison("the writer thread panicked");
+        match catch_unwind(AssertUnwindSafe(|| self.write_until_stopped())) {
+            Ok(()) => self.write_last_superblock(),
+            Err(_) => self.poison("the writer thread panicked"),
         }
+        let mut state = self.state.lock();
+        state.writer_over = true;
+        state.settle_all(Status::Rejected(Reason::Closing));
+        self.changed.notify_all();
     }
 
     fn write_until_stopped(&self) {
@@ -50,7 +55,8 @@ impl Shared {
                 }
                 self.pump(&mut state);
                 self.changed.notify_all();
-                if self.stop.load(Ordering::Acquire) && state.in_flight.is_empty() {
+                let over = state.in_flight.is_empty() || self.give_up.load(Ordering::Acquire);
+                if self.stop.load(Ordering::Acquire) && over {
                     return;
                 }
                 let waits = state.drain.is_some()
@@ -182,12 +188,13 @@ impl Shared {
 
     /// Starts one flush for all who wait for one.
     fn start_syncs(&self, state: &mut State) {
-        let newest = state.flushing.iter().map(|&(round, _)| round).max();
-        if state.syncs_in_flight > 0 || newest.is_none_or(|round| round < state.flush_round) {
+        let tickets = state.flushing.iter().map(|&(round, _)| round).max();
+        let newest = tickets.max(state.flush.wanted);
+        if state.syncs_in_flight > 0 || newest.is_none_or(|round| round < state.flush.round) {
             return;
         }
-        let round = state.flush_round;
-        state.flush_round += 1;
+        let round = state.flush.round;
+        state.flush.round += 1;
         for file in [File::Data, File::Table] {
             let token = state.token();
             state.in_flight.insert(token, InFlight::Sync { round });
@@ -360,7 +367,7 @@ impl State {
         self.set(id, bit::READY);
         for ticket in self.tickets.remove(&id).unwrap_or_default() {
             if ticket.ack == Ack::SsdFlush {
-                self.flushing.push((self.flush_round, ticket));
+                self.flushing.push((self.flush.round, ticket));
             } else {
                 self.answer(&ticket.batch, ticket.item, ticket.then);
             }
@@ -376,6 +383,17 @@ impl State {
         self.end_write(id);
     }
 
+    /// Asks for a flush of all that has completed by now; the answer is its round.
+    pub(crate) fn want_flush(&mut self) -> u64 {
+        self.flush.wanted = Some(self.flush.round);
+        self.flush.round
+    }
+
+    /// Whether what had completed before `round` is durable; `None` while it is on its way.
+    pub(crate) fn flushed(&self, round: u64) -> Option<bool> {
+        (self.flush.done > round).then(|| self.flush.failed.is_none_or(|failed| failed < round))
+    }
+
     fn sync_done(&mut self, round: u64, ok: bool) {
         self.syncs_in_flight -= 1;
         if !ok {
@@ -384,8 +402,12 @@ impl State {
         if self.syncs_in_flight > 0 {
             return;
         }
-        let status =
-            std::mem::take(&mut self.sync_failed).then_some(Status::Rejected(Reason::ReadOnly));
+        let failed = std::mem::take(&mut self.sync_failed);
+        self.flush.done = round + 1;
+        if failed {
+            self.flush.failed = Some(round);
+        }
+        let status = failed.then_some(Status::Rejected(Reason::ReadOnly));
         let (over, waiting) =
             std::mem::take(&mut self.flushing).into_iter().partition(|&(r, _)| r <= round);
         self.flushing = waiting;
@@ -424,6 +446,10 @@ impl State {
 
     /// Why the disk copy of nothing can be read at the moment.
     pub(crate) fn disk_is_out(&self) -> Option<MissReason> {
+        if self.phase == Phase::Closed {
+            // Nobody takes completions any more.
+            return Some(MissReason::IoError);
+        }
         self.quarantined.then_some(MissReason::Quarantined)
     }
 }
