@@ -36,6 +36,8 @@ pub(crate) struct Move {
     pub(crate) complete: bool,
     /// The new descriptor is on disk.
     pub(crate) committed: bool,
+    /// The flush after which it survives a power cut, asked for once it is on disk.
+    pub(crate) flush: u64,
 }
 
 /// The drain that is going on; there is at most one.
@@ -161,7 +163,8 @@ impl Shared {
         *budget -= u64::from(stride);
         state.index.acquire(id);
         let to = Place { device: 0, segment, slot: number };
-        state.moves.insert(id, Move { slot, private, to, complete: false, committed: false });
+        let (complete, committed, flush) = (false, false, 0);
+        state.moves.insert(id, Move { slot, private, to, complete, committed, flush });
         if private {
             self.submit_payload(state, id, slot, InFlight::MoveRead(id), None);
         } else {
@@ -227,15 +230,20 @@ impl Shared {
         }
     }
 
-    /// Switches moved objects over to their new slot, once nobody reads the old one.
+    /// Switches moved objects over to their new slot, once nobody reads the old one and the new
+    /// one is durable: the old one may be all that a flushed put left on the medium.
     fn finish_moves(&self, state: &mut State) {
-        let ready: Vec<EntryId> = state
+        let ready: Vec<(EntryId, bool)> = state
             .moves
             .iter()
             .filter(|(id, step)| step.committed && state.index.refs(**id) == 1)
-            .map(|(&id, _)| id)
+            .filter_map(|(&id, step)| Some((id, state.flushed(step.flush)?)))
             .collect();
-        for id in ready {
+        for (id, durable) in ready {
+            if !durable {
+                state.abandon_move(id);
+                continue;
+            }
             let (Some(step), Some(from)) = (state.moves.remove(&id), state.place_of(id)) else {
                 continue;
             };

@@ -86,7 +86,9 @@ impl View {
             return Some(view);
         }
         let mut state = held.shared.state.lock();
-        if held.flags_now(&state) & bit::READY != 0 {
+        // A write of its own bytes to another segment must not see them change.
+        let moving = held.id().is_some_and(|id| state.moves.contains_key(&id));
+        if held.flags_now(&state) & bit::READY != 0 && !moving {
             state.slots.expose(held.slot);
             *exposed = true;
             drop(state);

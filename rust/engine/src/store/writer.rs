@@ -354,11 +354,12 @@ impl State {
     }
 
     fn descriptor_written(&mut self, id: EntryId) {
-        if let Some(step) = self.moves.get_mut(&id)
-            && step.complete
-            && !step.committed
-        {
-            step.committed = true;
+        if self.moves.get(&id).is_some_and(|step| step.complete && !step.committed) {
+            let flush = self.want_flush();
+            if let Some(step) = self.moves.get_mut(&id) {
+                step.committed = true;
+                step.flush = flush;
+            }
             return;
         }
         if self.index.is_dead(id) {
