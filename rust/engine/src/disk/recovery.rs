@@ -16,8 +16,8 @@ use std::ops::Range;
 pub struct FoundSegment {
     /// Number of the segment.
     pub segment: u32,
-    /// Index in the class table.
-    pub class: u8,
+    /// Index in the class table; `None` if no superblock knows the class.
+    pub class: Option<u8>,
     /// Generation that its live descriptors carry.
     pub generation: u32,
     /// Descriptors of this generation, by slot.
@@ -25,6 +25,22 @@ pub struct FoundSegment {
     /// Slots that hold something which is no descriptor of this generation and might be taken
     /// for one later: they cool before reuse (INV-2).
     pub stale: Vec<u32>,
+}
+
+/// Records of one segment's table that are not empty.
+struct Table {
+    /// By slot, of any generation.
+    descriptors: Vec<(u32, Descriptor)>,
+    /// Slots whose record is no descriptor.
+    stale: Vec<u32>,
+}
+
+impl Table {
+    /// Class and generation of the newest descriptor.
+    fn newest(&self) -> Option<DirectoryEntry> {
+        let of = |d: &Descriptor| DirectoryEntry { generation: d.generation, class: d.class };
+        self.descriptors.iter().map(|(_, d)| of(d)).max_by_key(|entry| entry.generation)
+    }
 }
 
 /// What could not be read.
@@ -91,45 +107,53 @@ impl Scan<'_> {
     }
 
     fn segment(&mut self, segment: u32, entry: Option<DirectoryEntry>) -> Option<FoundSegment> {
-        let known = entry.map(|e| (e, self.stride(e.class)));
-        let slots = match known {
-            Some((_, Some(stride))) => self.geometry.slots(stride),
-            _ => self.geometry.max_slots(),
+        let expected = entry.and_then(|e| self.stride(e.class)).map(|s| self.geometry.slots(s));
+        let scanned = expected.unwrap_or(self.geometry.max_slots());
+        let mut table = self.table(segment, scanned);
+        // INV-4: where directory and descriptor disagree the higher generation wins.
+        let newer = table.newest().filter(|new| entry.is_none_or(|e| new.generation > e.generation));
+        let DirectoryEntry { generation, class } = newer.or(entry)?;
+        let Some(stride) = self.stride(class) else {
+            // A damaged superblock forgot the class. Nothing of it can be found, but the next life
+            // of the segment must be told from this one.
+            let (descriptors, stale) = (Vec::new(), Vec::new());
+            return Some(FoundSegment { segment, class: None, generation, descriptors, stale });
         };
+        let slots = self.geometry.slots(stride);
+        if slots > scanned {
+            // The directory entry of this generation was lost: its table is longer than that of
+            // the class before.
+            table = self.table(segment, slots);
+        }
+        let Table { mut descriptors, mut stale } = table;
+        // A descriptor of an older generation is dead for good: its slot needs no cooling.
+        descriptors
+            .retain(|(slot, d)| d.generation == generation && d.class == class && *slot < slots);
+        stale.retain(|&slot| slot < slots);
+        Some(FoundSegment { segment, class: Some(class), generation, descriptors, stale })
+    }
+
+    /// The first `slots` records of a segment's table.
+    fn table(&mut self, segment: u32, slots: u32) -> Table {
         let pages = u64::from(slots.div_ceil(SLOTS_PER_PAGE));
         let region = u64::from(segment) * self.geometry.table_stride();
-        let mut table = vec![0; (pages * PAGE) as usize];
-        if self.device.read_at(File::Table, region, &mut table).is_err() {
-            self.page_by_page(region, &mut table);
+        let mut bytes = vec![0; (pages * PAGE) as usize];
+        if self.device.read_at(File::Table, region, &mut bytes).is_err() {
+            self.page_by_page(region, &mut bytes);
         }
-
-        let mut all = Vec::new();
-        let mut stale = Vec::new();
-        for (slot, record) in (0..slots).zip(table.chunks_exact(LEN)) {
+        let mut table = Table { descriptors: Vec::new(), stale: Vec::new() };
+        for (slot, record) in (0..slots).zip(bytes.chunks_exact(LEN)) {
             let Ok(record) = <&[u8; LEN]>::try_from(record) else { continue };
             if record.iter().all(|&byte| byte == 0) {
                 continue;
             }
             let place = Place { device: self.number, segment, slot };
             match Descriptor::decode(record, &Home { store: self.store, place }) {
-                Some(descriptor) => all.push((slot, descriptor)),
-                None => stale.push(slot),
+                Some(descriptor) => table.descriptors.push((slot, descriptor)),
+                None => table.stale.push(slot),
             }
         }
-        // INV-4: where directory and descriptor disagree the higher generation wins.
-        let newest = all.iter().map(|(_, d)| (d.generation, d.class)).max_by_key(|&(g, _)| g);
-        let (generation, class) = match (entry, newest) {
-            (Some(e), Some((g, class))) if g > e.generation => (g, class),
-            (Some(e), _) => (e.generation, e.class),
-            (None, Some(newest)) => newest,
-            (None, None) => return None,
-        };
-        let stride = self.stride(class)?;
-        let slots = self.geometry.slots(stride);
-        // A descriptor of an older generation is dead for good: its slot needs no cooling.
-        all.retain(|(slot, d)| d.generation == generation && d.class == class && *slot < slots);
-        stale.retain(|&slot| slot < slots);
-        Some(FoundSegment { segment, class, generation, descriptors: all, stale })
+        table
     }
 
     /// INV-5: a page that cannot be read loses its own objects only. It reads as 64 slots that

@@ -145,6 +145,11 @@ impl Segments {
         };
     }
 
+    /// A segment belongs to no class, but was in this generation before.
+    pub fn remember(&mut self, segment: u32, generation: u32) {
+        self.list[segment as usize].generation = generation;
+    }
+
     /// What recovery found in a segment: `owned` slots have live descriptors, `stale` ones are
     /// not empty and must cool before reuse (INV-2), all others are free.
     pub fn adopt(

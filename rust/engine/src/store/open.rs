@@ -595,6 +595,13 @@ impl Opener<'_> {
         let in_table = table_len / geometry.table_stride();
         let in_data = data_len / geometry.segment_bytes;
         let present = in_table.min(in_data).min(u64::from(state.segments.count())) as u32;
+        if in_table > u64::from(present) && !self.options.read_only {
+            // Descriptors without data: a segment that is made there later starts with none.
+            let len = u64::from(present) * geometry.table_stride();
+            self.device.truncate(File::Table, len).map_err(|error| {
+                Error::new(ErrorKind::Io, format!("cannot shorten the slot table: {error}"))
+            })?;
+        }
         state.grown.segments = present;
 
         let classes = self.superblock.classes;
@@ -661,6 +668,10 @@ impl Opener<'_> {
         segment: &FoundSegment,
         winners: &HashMap<[u8; 16], u64>,
     ) {
+        let Some(class) = segment.class else {
+            state.segments.remember(segment.segment, segment.generation);
+            return;
+        };
         let mut owned = Vec::new();
         let mut stale = segment.stale.clone();
         self.recovered.damaged += segment.stale.len() as u64;
@@ -686,10 +697,10 @@ impl Opener<'_> {
                 }
             }
         }
-        let stride = u64::from(state.superblock.classes[usize::from(segment.class)]);
+        let stride = u64::from(state.superblock.classes[usize::from(class)]);
         state.segments.adopt(
             segment.segment,
-            segment.class,
+            class,
             stride,
             segment.generation,
             &owned,
