@@ -19,7 +19,13 @@ pub const PER_PAGE: usize = super::PAGE as usize / LEN;
 #[derive(Debug, Default)]
 pub struct Tenants {
     by_tag: HashMap<u32, (u32, u64)>,
-    slots: Vec<u32>,
+    /// Tag of each position up to the last one in use. A position keeps its tag for good, since a
+    /// write of its page must not take the record of another away.
+    slots: Vec<Option<u32>>,
+    /// Positions below the last one that are free.
+    holes: Vec<u32>,
+    /// Records of which neither copy is whole.
+    pub damaged: u64,
     /// Epoch of every tenant without a record.
     pub floor: u64,
 }
@@ -35,8 +41,11 @@ pub enum TenantWrite {
 }
 
 impl Tenants {
-    /// Epoch of `tag`: its own record's, else the floor.
+    /// Epoch of `tag`: its own record's, else the floor. What has no tenant has none.
     pub fn epoch(&self, tag: u32) -> u64 {
+        if tag == 0 {
+            return 0;
+        }
         self.by_tag.get(&tag).map_or(self.floor, |&(_, epoch)| epoch.max(self.floor))
     }
 
@@ -51,14 +60,20 @@ impl Tenants {
             *old = epoch;
             return TenantWrite::Page(*slot as usize / PER_PAGE);
         }
-        if self.slots.len() == COUNT {
-            self.floor = epoch.max(self.highest());
-            self.by_tag.clear();
-            self.slots.clear();
-            return TenantWrite::Floor;
-        }
-        let slot = self.slots.len();
-        self.slots.push(tag);
+        let slot = match self.holes.pop() {
+            Some(hole) => hole as usize,
+            None if self.slots.len() < COUNT => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => {
+                self.floor = epoch.max(self.highest());
+                self.by_tag.clear();
+                self.slots.clear();
+                return TenantWrite::Floor;
+            }
+        };
+        self.slots[slot] = Some(tag);
         self.by_tag.insert(tag, (slot as u32, epoch));
         TenantWrite::Page(slot / PER_PAGE)
     }
@@ -67,6 +82,7 @@ impl Tenants {
     pub fn page(&self, page: usize) -> [u8; super::PAGE as usize] {
         let mut out = [0; super::PAGE as usize];
         for (i, tag) in self.slots.iter().enumerate().skip(page * PER_PAGE).take(PER_PAGE) {
+            let Some(tag) = tag else { continue };
             let record = &mut out[(i % PER_PAGE) * LEN..][..LEN];
             put(record, 0, &tag.to_le_bytes());
             put_u48(record, 4, self.by_tag[tag].1);
@@ -82,21 +98,31 @@ impl Tenants {
     pub fn load(a: &[u8], b: &[u8], floor: u64) -> Self {
         let mut this = Self { floor, ..Self::default() };
         for i in 0..COUNT {
-            let read = |copy: &[u8]| {
-                let record = copy.get(i * LEN..(i + 1) * LEN)?;
-                (record[10] == 1 && get_u32(record, 12) == check(record, i))
-                    .then(|| (get_u32(record, 0), get_u48(record, 4)))
+            let record = |copy: &[u8]| {
+                let mut record = [0; LEN];
+                record.copy_from_slice(copy.get(i * LEN..(i + 1) * LEN)?);
+                Some(record)
             };
-            let best = match (read(a), read(b)) {
-                (Some(a), Some(b)) => Some(if b.1 > a.1 { b } else { a }),
-                (a, b) => a.or(b),
+            let records = [record(a), record(b)];
+            let whole = records
+                .iter()
+                .flatten()
+                .filter(|r| r[10] == 1 && get_u32(*r, 12) == check(*r, i))
+                .map(|r| (get_u32(r, 0), get_u48(r, 4)));
+            let Some((tag, epoch)) = whole.max_by_key(|&(_, epoch)| epoch) else {
+                let written = records.iter().flatten().any(|r| r.iter().any(|&byte| byte != 0));
+                this.damaged += u64::from(written);
+                continue;
             };
-            if let Some((tag, epoch)) = best
-                && epoch > floor
-                && !this.by_tag.contains_key(&tag)
-            {
-                this.by_tag.insert(tag, (this.slots.len() as u32, epoch));
-                this.slots.push(tag);
+            let old = this.by_tag.get(&tag).map_or(floor, |&(_, old)| old);
+            if epoch > old {
+                this.holes.extend(this.slots.len() as u32..i as u32);
+                this.slots.resize(i, None);
+                this.slots.push(Some(tag));
+                if let Some((slot, _)) = this.by_tag.insert(tag, (i as u32, epoch)) {
+                    this.slots[slot as usize] = None;
+                    this.holes.push(slot);
+                }
             }
         }
         this
@@ -140,16 +166,43 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_record_takes_no_other_one_along() {
+        let mut tenants = Tenants::default();
+        for tag in 1..=600 {
+            tenants.set(tag, u64::from(tag) * 3);
+        }
+        let mut bytes = image(&tenants);
+        bytes[5 * LEN] ^= 1;
+        let mut loaded = Tenants::load(&bytes, &bytes, 0);
+        assert_eq!((loaded.damaged, loaded.epoch(6)), (1, 0));
+        assert_eq!(loaded.set(301, 5000), TenantWrite::Page(1));
+        bytes[4096..8192].copy_from_slice(&loaded.page(1));
+        // The free position is used again.
+        assert_eq!(loaded.set(6, 6000), TenantWrite::Page(0));
+        bytes[..4096].copy_from_slice(&loaded.page(0));
+        let again = Tenants::load(&bytes, &bytes, 0);
+        for tag in 1..=600 {
+            let epoch = match tag {
+                6 => 6000,
+                301 => 5000,
+                _ => u64::from(tag) * 3,
+            };
+            assert_eq!(again.epoch(tag), epoch, "tag {tag}");
+        }
+    }
+
+    #[test]
     fn a_full_table_raises_the_floor_of_all_tenants() {
         let mut tenants = Tenants::default();
-        for tag in 0..COUNT as u32 {
+        for tag in 1..=COUNT as u32 {
             tenants.set(tag, 10);
         }
         assert_eq!(tenants.set(70_000, 11), TenantWrite::Floor);
-        for tag in [0, 5, 70_000, 80_000] {
+        for tag in [1, 5, 70_000, 80_000] {
             assert_eq!(tenants.epoch(tag), 11);
         }
         assert_eq!(tenants.set(5, 12), TenantWrite::Page(0));
         assert_eq!((tenants.epoch(5), tenants.epoch(6)), (12, 11));
+        assert_eq!(tenants.epoch(0), 0, "what has no tenant stays");
     }
 }

@@ -190,7 +190,8 @@ impl Shared {
             }
             let generation = old.map_or(0, |old| old.generation) + 1;
             // An index that is used again starts above every epoch and sequence of its past.
-            let epoch = if generation > 1 { state.next_sequence() } else { 0 };
+            let again = generation > 1 || state.namespaces.damaged.contains(&index);
+            let epoch = if again { state.next_sequence() } else { 0 };
             let digest = *digest.as_bytes();
             (index, NamespaceRecord { epoch, generation, digest, description: encoded })
         };

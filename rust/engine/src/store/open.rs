@@ -558,6 +558,8 @@ impl Opener<'_> {
             if let Some(found) = NamespaceRecord::newer(&a, &b, index as u16) {
                 table.by_digest.insert(found.digest, index as u16);
                 table.records[index] = Some(found);
+            } else if a.iter().chain(&b).any(|&byte| byte != 0) {
+                table.damaged.insert(index);
             }
         }
         Ok(table)
@@ -568,14 +570,14 @@ impl Opener<'_> {
         Ok(Tenants::load(&a, &b, self.superblock.tenant_floor))
     }
 
-    /// Both copies of a table; what cannot be read is zero bytes, which hold no record.
+    /// Both copies of a table; what cannot be read is no record, and not an empty one either.
     fn both(&self, file: File, copy_bytes: u64) -> [Vec<u8>; 2] {
         [0, copy_bytes].map(|offset| {
             let mut bytes = vec![0; copy_bytes as usize];
             if self.device.read_at(file, offset, &mut bytes).is_err() {
                 for (number, page) in (0..).zip(bytes.chunks_exact_mut(PAGE as usize)) {
                     if self.device.read_at(file, offset + number * PAGE, page).is_err() {
-                        page.fill(0);
+                        page.fill(0xFF);
                     }
                 }
             }
@@ -626,6 +628,9 @@ impl Opener<'_> {
                 .max()
                 .unwrap_or(0);
 
+        if state.tenants.damaged > 0 {
+            self.mend_tenants(state)?;
+        }
         let winners = self.winners(state, &found);
         for segment in &found {
             self.adopt(state, segment, &winners);
@@ -633,6 +638,37 @@ impl Opener<'_> {
         self.gather_sets(state);
         state.index.settle();
         self.recovered.objects = state.index.len() as u64;
+        Ok(())
+    }
+
+    /// Some tenant's epoch is lost. What it had before must not come back, so all tenants without
+    /// a record of their own start again.
+    fn mend_tenants(&mut self, state: &mut State) -> Result<()> {
+        let floor = state.next_sequence();
+        state.tenants.floor = floor;
+        tracing::warn!(records = state.tenants.damaged, floor, "the tenant table is damaged");
+        if self.options.read_only {
+            return Ok(());
+        }
+        let failed = |error| Error::new(ErrorKind::Io, format!("cannot mend the tenants: {error}"));
+        let next = &mut self.superblock;
+        let offset = next.next_offset();
+        next.generation += 1;
+        next.tenant_floor = floor;
+        self.device
+            .write_at(File::Superblock, offset, &next.encode())
+            .and_then(|()| self.device.sync(File::Superblock))
+            .map_err(failed)?;
+        state.superblock = next.clone();
+        for copy in [0, tenants::COPY_BYTES] {
+            for page in 0..tenants::COUNT / tenants::PER_PAGE {
+                let offset = copy + page as u64 * PAGE;
+                self.device
+                    .write_at(File::Tenants, offset, &state.tenants.page(page))
+                    .map_err(failed)?;
+            }
+            self.device.sync(File::Tenants).map_err(failed)?;
+        }
         Ok(())
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct NamespaceTable {
     pub(crate) by_digest: HashMap<[u8; 32], u16>,
     /// Objects of each namespace in the index; an index is reused only at zero.
     pub(crate) objects: Vec<u64>,
+    /// Indices of which neither record is whole: how often they were cleared is not known.
+    pub(crate) damaged: HashSet<usize>,
 }
 
 impl NamespaceTable {
@@ -91,6 +93,7 @@ impl NamespaceTable {
             records: vec![None; namespaces::COUNT],
             by_digest: HashMap::new(),
             objects: vec![0; namespaces::COUNT],
+            damaged: HashSet::new(),
         }
     }
 }
