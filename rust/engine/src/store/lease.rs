@@ -343,14 +343,21 @@ impl Namespace {
         if first.flags & flag::HEAD == 0 {
             return Ok(Item { parts: vec![Arc::new(first)], skip: 0 });
         }
-        let manifest = Manifest::decode(first.bytes()).ok_or(MissReason::FailedCheck)?;
+        let Some(manifest) = Manifest::decode(first.bytes()) else {
+            return Err(self.shared.lose_set(&first));
+        };
         let skip = Manifest::bytes(manifest.parts.len());
         let others: Vec<Fingerprint> = (1..manifest.parts.len() as u32)
             .map(|part| Fingerprint(self.object(block, kind, Piece::Part(part)).fingerprint()))
             .collect();
         let mut parts = vec![Arc::new(first)];
         for held in self.shared.fetch(&others, deadline) {
-            parts.push(Arc::new(held?));
+            match held {
+                Ok(held) => parts.push(Arc::new(held)),
+                // Recovery could not read its descriptor: only the manifest knows of it.
+                Err(MissReason::Absent) => return Err(self.shared.lose_set(&parts[0])),
+                Err(reason) => return Err(reason),
+            }
         }
         let expected = manifest.parts.iter().map(|&(length, _)| length as usize);
         let lengths = parts.iter().enumerate().map(|(i, part)| {
@@ -358,7 +365,7 @@ impl Namespace {
         });
         let sums = manifest.parts.iter().zip(&parts).skip(1).all(|(m, part)| m.1 == part.checksum);
         if !lengths.eq(expected) || !sums {
-            return Err(MissReason::FailedCheck);
+            return Err(self.shared.lose_set(&parts[0]));
         }
         Ok(Item { parts, skip })
     }

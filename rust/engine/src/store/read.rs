@@ -329,6 +329,16 @@ impl Shared {
         }
     }
 
+    /// A set lacks a part, or has one of another set: it leaves, so that it can be put again.
+    pub(crate) fn lose_set(&self, head: &Held) -> MissReason {
+        let mut state = self.state.lock();
+        if let Some(id) = head.id.filter(|&id| !state.index.is_dead(id)) {
+            state.counters.failed_checks += 1;
+            state.remove(id, Reason::NoSpace);
+        }
+        MissReason::FailedCheck
+    }
+
     /// Whether this arena's memory can be written through a view.
     pub(crate) fn views_are_writable(&self) -> bool {
         self.options.arena == ArenaKind::Private
