@@ -46,11 +46,21 @@ pub struct Pages {
     /// Pages whose write failed, and when the first of them did.
     parked: Vec<PageId>,
     parked_at: Option<Instant>,
+    /// Nothing is written: the store is open for reading only.
+    frozen: bool,
 }
 
 impl Pages {
+    /// From now on slots that are freed stay as they are on disk.
+    pub fn freeze(&mut self) {
+        self.frozen = true;
+    }
+
     /// The slot was freed: the next image is without its descriptor.
     pub fn cool(&mut self, id: PageId, slot: u32, generation: u32) {
+        if self.frozen {
+            return;
+        }
         self.dirty(id).next.cooled.push((slot, generation));
     }
 

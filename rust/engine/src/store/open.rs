@@ -509,6 +509,9 @@ impl Opener<'_> {
             keeps_host: self.options.keeps_host(),
             counters: Counters::default(),
         };
+        if self.options.read_only {
+            state.pages.freeze();
+        }
         self.recover(&mut state)?;
         Ok(state)
     }
