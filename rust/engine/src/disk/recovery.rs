@@ -111,7 +111,8 @@ impl Scan<'_> {
         let scanned = expected.unwrap_or(self.geometry.max_slots());
         let mut table = self.table(segment, scanned);
         // INV-4: where directory and descriptor disagree the higher generation wins.
-        let newer = table.newest().filter(|new| entry.is_none_or(|e| new.generation > e.generation));
+        let newer =
+            table.newest().filter(|new| entry.is_none_or(|e| new.generation > e.generation));
         let DirectoryEntry { generation, class } = newer.or(entry)?;
         let Some(stride) = self.stride(class) else {
             // A damaged superblock forgot the class. Nothing of it can be found, but the next life

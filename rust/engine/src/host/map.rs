@@ -87,3 +87,17 @@ impl Drop for Mapping {
         let _ = unsafe { rustix::mm::munmap(self.address(), self.len) };
     }
 }
+
+/// Asks for huge pages in memory that somebody else allocated and has not touched yet, in whole
+/// huge pages of it. Where the kernel has none the memory works as well, slower.
+pub(crate) fn prefer_huge_pages(start: *const u8, len: usize) {
+    const HUGE: usize = 2 << 20;
+    let head = start.align_offset(HUGE);
+    let Some(whole) = len.checked_sub(head).map(|rest| rest / HUGE * HUGE) else { return };
+    if whole == 0 {
+        return;
+    }
+    let at = start.wrapping_add(head).cast_mut().cast();
+    // SAFETY: the advice changes no contents; a wrong range is refused by the kernel.
+    let _ = unsafe { rustix::mm::madvise(at, whole, Advice::LinuxHugepage) };
+}

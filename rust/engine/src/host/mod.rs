@@ -16,3 +16,5 @@ pub use slots::{SlotId, Slots};
 
 /// Strides of slots, and so the alignment of every buffer, are multiples of this many bytes.
 pub const SLOT_ALIGN: u32 = 4096;
+
+pub(crate) use map::prefer_huge_pages;

@@ -73,6 +73,9 @@ impl Shared {
                 "the store is open read_only: open it for writing to clear",
             ));
         }
+        if self.state.lock().phase != Phase::Open {
+            return Err(Error::new(ErrorKind::Unusable, "the store is closed: open it again"));
+        }
         Ok(())
     }
 

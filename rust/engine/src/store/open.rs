@@ -20,6 +20,7 @@ use crate::disk::tenants::{self, Tenants};
 use crate::disk::{MAX_CLASSES, PAGE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::arena::{Arena, Buf};
+use crate::host::prefer_huge_pages;
 use crate::host::slots::Slots;
 use crate::identity::Description;
 use crate::io::device::{Device, File};
@@ -464,6 +465,9 @@ impl Opener<'_> {
         let policy = if self.options.leaf_first { PolicyKind::LeafLru } else { PolicyKind::Lru };
         let index =
             Index::new(self.options.index_objects()?, host_objects(self.options), [policy, policy]);
+        for (start, len) in index.regions() {
+            prefer_huge_pages(start, len);
+        }
         let mut state = State {
             phase: Phase::Open,
             index,
@@ -737,14 +741,7 @@ impl Opener<'_> {
             }
         }
         let stride = u64::from(state.superblock.classes[usize::from(class)]);
-        state.segments.adopt(
-            segment.segment,
-            class,
-            stride,
-            segment.generation,
-            &owned,
-            &stale,
-        );
+        state.segments.adopt(segment.segment, class, stride, segment.generation, &owned, &stale);
         for (slot, id) in owners {
             let place = Place { device: 0, segment: segment.segment, slot };
             state.segments.set_owner(segment.segment, slot, id);
