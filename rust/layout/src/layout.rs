@@ -319,3 +319,7 @@ fn place(block_tokens: u32, groups: &[Group]) -> (Vec<u64>, [u64; 3]) {
     });
     (starts.collect(), sizes)
 }
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@
 pub mod account;
 mod canonical;
 mod check;
+mod describe;
 mod error;
 mod fraction;
 mod group;

@@ -240,3 +240,24 @@ fn elements() {
     assert_eq!(named("deepseek-v4-flash", "").elements_per_token(), v4(21, 20));
     assert_eq!(named("deepseek-v4.1-flash", "").elements_per_token(), ratio(640 * 5, 2));
 }
+
+/// Record bytes x entries per token and owner x owning layers, for the chain of DeepSeek's models.
+#[test]
+fn axes() {
+    for (name, owners, entries) in [
+        ("deepseek-llm-67b", 95, Fraction::from(95)),
+        ("deepseek-v3.2", 61, 61.into()),
+        ("deepseek-v4-flash", 41, ratio(21, 4) + ratio(20, 128)),
+        ("deepseek-v4-pro", 61, ratio(30, 4) + ratio(31, 128)),
+        ("deepseek-v4.1-flash", 4, ratio(5, 2)),
+    ] {
+        let layout = named(name, "");
+        assert_eq!(
+            (layout.owner_layers(), layout.entries_per_token()),
+            (owners, entries),
+            "{name}"
+        );
+    }
+    let v41 = named("deepseek-v4.1-flash", "");
+    assert_eq!(v41.bytes_per_token(Basis::Logical) / v41.entries_per_token(), 356.into());
+}

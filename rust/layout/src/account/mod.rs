@@ -11,6 +11,8 @@ mod read;
 pub use persistent::Tails;
 pub use ranks::{Rank, RankError, Ranks};
 
+use std::collections::BTreeMap;
+
 use crate::group::{Group, Kind};
 use crate::{Fraction, Layout};
 
@@ -120,6 +122,29 @@ impl Layout {
     pub fn layer_bytes(&self, layer: u32, n: u64, basis: Basis) -> u64 {
         let owned = self.groups().iter().filter(|g| g.layers.binary_search(&layer).is_ok());
         owned.map(|g| g.layer_bytes(n, basis, WindowRows::Resume)).sum()
+    }
+
+    /// Layers that own entries.
+    pub fn owner_layers(&self) -> u32 {
+        u32::try_from(self.densest().len()).unwrap_or(u32::MAX)
+    }
+
+    /// Entries per token over all owner layers, a layer's index key counted with its entry: the sum
+    /// of each owner's densest ratio.
+    pub fn entries_per_token(&self) -> Fraction {
+        self.densest().values().map(|&ratio| Fraction::per(1, ratio)).sum()
+    }
+
+    /// The smallest ratio of each layer that owns entries.
+    fn densest(&self) -> BTreeMap<u32, u32> {
+        let mut densest = BTreeMap::new();
+        for group in self.groups().iter().filter(|g| g.kind == Kind::Entries) {
+            for &layer in &group.layers {
+                let ratio = densest.entry(layer).or_insert(group.ratio);
+                *ratio = group.ratio.min(*ratio);
+            }
+        }
+        densest
     }
 
     /// Numbers cached per token over all layers and `entries` groups.

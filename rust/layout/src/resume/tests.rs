@@ -84,7 +84,7 @@ fn v4_rebuilds_a_lost_checkpoint_from_the_window_before() {
     let flash = named("deepseek-v4-flash");
     let plan = plan(&flash, 12_801, &have(100, &yes, &no), None, false);
     assert_eq!((plan.mode, plan.usable), (Mode::ExactReplay, 12_800));
-    assert_eq!((plan.replay_start, plan.windows.clone()), (12_672, 98..99));
+    assert_eq!((plan.replay_start, plan.windows), (12_672, 98..99));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn windows_are_asked_for_once() {
     let asked = RefCell::new(Vec::new());
     let sparse = |b: u32| {
         asked.borrow_mut().push(b);
-        b % 15 != 0
+        !b.is_multiple_of(15)
     };
     let plan = plan(&gemma, 64 * 800 + 1, &have(800, &sparse, &no), None, false);
     // runs of 14 windows carry no resume point, and an exact replay would be longer than the prompt
