@@ -14,10 +14,18 @@ const MAX_RECORD: u64 = 1 << 31;
 const MAX_ROWS: u32 = 1 << 16;
 const MAX_OBJECT: u64 = 1 << 40;
 
-/// A state group given without rows is a recurrent one.
-pub(crate) fn fill_state(group: &mut Group) {
+/// What may be left out: layers may come in any order, a state group without rows is recurrent, and
+/// a padded page without a size holds all entries of the block.
+pub(crate) fn fill(block_tokens: u32, group: &mut Group) {
+    group.layers.sort_unstable();
     if group.kind == Kind::State && group.state.is_none() {
         group.state = Some(StateRows::RECURRENT);
+    }
+    if group.page.align > 1 && group.page.page_entries == 0 {
+        group.page.page_entries = match group.state {
+            Some(rows) => rows.kept,
+            None => block_tokens / group.ratio.max(1),
+        };
     }
 }
 

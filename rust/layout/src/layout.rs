@@ -124,8 +124,7 @@ impl Layout {
     ) -> Result<Self, LayoutError> {
         let (name, form) = (name.into(), form.into());
         for group in &mut groups {
-            group.layers.sort_unstable();
-            check::fill_state(group);
+            check::fill(block_tokens, group);
         }
         let alignment = check::groups(&name, &form, block_tokens, &groups)?;
         let (starts, sizes) = place(block_tokens, &groups);

@@ -146,6 +146,6 @@ fn canonical_golden() {
     expected.extend(numbers(&[64, 0, 1])); // block, split, groups
     expected.extend(numbers(&[0, 4, 0, 1, 2, 3, 1, 4])); // kind, layers, ratio, length of the format
     expected.extend(b"bf16");
-    expected.extend(numbers(&[1, 192, 0, 512, 0, 0, 0])); // planes, page, align, shard, draft, state
+    expected.extend(numbers(&[1, 192, 64, 512, 0, 0, 0])); // planes, page, align, shard, draft, state
     assert_eq!(bytes, expected);
 }

@@ -14,10 +14,13 @@ fn per_token(layout: &Layout, p: u32, tails: Tails) -> Fraction {
     layout.persistent_per_token(Some(p), true, tails, Basis::Logical)
 }
 
+/// One line of the table of 5.4.
+type Interval = (u32, u64, u64, u64, u64, u64, f64, f64);
+
 #[test]
 fn by_interval() {
     #[rustfmt::skip]
-    const ROWS: &[(u32, u64, u64, u64, u64, u64, f64, f64)] = &[
+    const ROWS: &[Interval] = &[
         // p, Flash window, + tail, engine-style, Pro window, engine-style, V4.1 + encoder window,
         // Flash window / 890
         (128, 28_626, 31_986, 123_986, 40_655, 186_831, 11_450.0, 32.2),
