@@ -1,5 +1,31 @@
-"""What each architecture's cache is made of, byte by byte, and from where a prompt can go on."""
+"""What each architecture's cache is made of, byte by byte, and from where a prompt can go on.
 
-from kvstore._core import Group, Layout
+The arithmetic is compiled (``kvstore._core``); here are the names, and what reads files and
+transformers configurations.
+"""
 
-__all__ = ["Group", "Layout"]
+from kvstore._core import (
+    Architecture,
+    Group,
+    Layout,
+    ResumePlan,
+    architectures,
+    keep,
+    records,
+    resume_plan,
+    usage_tokens,
+)
+from kvstore.layouts.hf import CannotPlace
+
+__all__ = [
+    "Architecture",
+    "CannotPlace",
+    "Group",
+    "Layout",
+    "ResumePlan",
+    "architectures",
+    "keep",
+    "records",
+    "resume_plan",
+    "usage_tokens",
+]

@@ -12,4 +12,8 @@ mod _core {
     use super::layout::{Group, Layout};
     #[pymodule_export]
     use super::sim::{Trace, read_trace, simulate, trace_info};
+    use super::layout::{
+        Architecture, Group, Layout, ResumePlan, architectures, keep, records, resume_plan,
+        usage_tokens,
+    };
 }
