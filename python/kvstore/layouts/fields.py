@@ -1,0 +1,130 @@
+"""Reading a configuration field by field, whatever it is: object or dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+#: Fields under which models of several parts keep their text model.
+TEXT_PARTS = (
+    "text_config",
+    "language_config",
+    "llm_config",
+    "thinker_config",
+    "decoder",
+    "decoder_config",
+    "text_encoder_config",
+    "language_model_config",
+)
+
+
+class CannotPlace(ValueError):
+    """A configuration whose cache has no layout here, and the field that says so."""
+
+    def __init__(self, field: str, why: str, model_type: str = "") -> None:
+        where = f"{model_type}: " if model_type else ""
+        super().__init__(f"{where}field {field!r}: {why}")
+        self.field = field
+        self.why = why
+        self.model_type = model_type
+
+
+class Config:
+    """One configuration, by field: an object's attributes or a dict's keys."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    @classmethod
+    def of_text_model(cls, raw: Any) -> Config:
+        """The part that generates text; the whole where there are no parts."""
+        config = cls(raw)
+        for _ in range(4):
+            part = config._text_part()
+            if part is None:
+                return config
+            config = cls(part)
+        return config
+
+    def _text_part(self) -> Any:
+        part: Any
+        for name in TEXT_PARTS:
+            part = self.get(name)
+            if part is not None and not isinstance(part, str | int | float | list):
+                return part
+        return None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field, or the default when it is absent or None."""
+        if isinstance(self.raw, dict):
+            value = self.raw.get(name)
+        else:
+            try:
+                value = getattr(self.raw, name, None)
+            except Exception:
+                value = None  # properties of strict configurations raise what they like
+        return default if value is None else value
+
+    def first(self, *names: str) -> Any:
+        """The first of these fields that is there."""
+        return next((v for v in map(self.get, names) if v is not None), None)
+
+    def number(self, *names: str, default: int | None = None) -> int:
+        """A whole number under one of these names."""
+        value = self.first(*names)
+        if value is None:
+            value = default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            kind = "is absent" if value is None else f"= {value!r} is no whole number"
+            raise CannotPlace(names[0], kind, self.model_type)
+        return value
+
+    def layer(self, index: int) -> Config:
+        """This configuration with the overrides of one layer (heterogeneous models)."""
+        overrides = self._overrides().get(index)
+        return self if overrides is None else _Layer(self, overrides)
+
+    def _overrides(self) -> dict[int, dict[str, Any]]:
+        raw = self.raw if isinstance(self.raw, dict) else _to_dict(self.raw)
+        table = raw.get("per_layer_config")
+        if not isinstance(table, dict):
+            return {}
+        return {int(layer): dict(fields) for layer, fields in table.items() if _is_number(layer)}
+
+    @property
+    def model_type(self) -> str:
+        """The model type, or an empty string."""
+        return str(self.get("model_type") or "")
+
+    def cannot(self, field: str, why: str) -> CannotPlace:
+        """The error for a field of this configuration."""
+        return CannotPlace(field, why, self.model_type)
+
+
+class _Layer(Config):
+    """A configuration whose fields one layer overrides."""
+
+    def __init__(self, base: Config, overrides: dict[str, Any]) -> None:
+        super().__init__(base.raw)
+        self.overrides = overrides
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if self.overrides.get(name) is not None:
+            return self.overrides[name]
+        return super().get(name, default)
+
+
+def _to_dict(raw: Any) -> dict[str, Any]:
+    try:
+        return dict(raw.to_dict())
+    except Exception:
+        return {}
+
+
+def _is_number(text: Any) -> bool:
+    return str(text).isdigit()
+
+
+def runs(layers: Iterable[int]) -> str:
+    """Layers as a TOML list."""
+    return "[" + ", ".join(map(str, layers)) + "]"
