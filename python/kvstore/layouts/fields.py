@@ -18,6 +18,9 @@ TEXT_PARTS = (
 )
 
 
+_SPARSE = "sparse_attention_config"
+
+
 class CannotPlace(ValueError):
     """A configuration whose cache has no layout here, and the field that says so."""
 
@@ -55,9 +58,12 @@ class Config:
         return None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The field, or the default when it is absent or None."""
+        """The field, or the default when it is absent or None. Tables of a sparse indexer count as
+        fields."""
         if isinstance(self.raw, dict):
             value = self.raw.get(name)
+            if value is None and name.startswith("sparse_") and name != _SPARSE:
+                value = (self.raw.get(_SPARSE) or {}).get(name)
         else:
             try:
                 value = getattr(self.raw, name, None)
@@ -80,16 +86,15 @@ class Config:
         return value
 
     def layer(self, index: int) -> Config:
-        """This configuration with the overrides of one layer (heterogeneous models)."""
-        overrides = self._overrides().get(index)
-        return self if overrides is None else _Layer(self, overrides)
-
-    def _overrides(self) -> dict[int, dict[str, Any]]:
-        raw = self.raw if isinstance(self.raw, dict) else _to_dict(self.raw)
-        table = raw.get("per_layer_config")
-        if not isinstance(table, dict):
-            return {}
-        return {int(layer): dict(fields) for layer, fields in table.items() if _is_number(layer)}
+        """This configuration as one layer sees it (heterogeneous models override fields)."""
+        table = self.get("per_layer_config")
+        if isinstance(table, dict):
+            overrides = {int(key): value for key, value in table.items() if str(key).isdigit()}
+            return _Layer(self, overrides[index]) if index in overrides else self
+        try:
+            return self if table is None else Config(table[index])
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return self  # a class without layers of one count has no such view
 
     @property
     def model_type(self) -> str:
@@ -112,17 +117,6 @@ class _Layer(Config):
         if self.overrides.get(name) is not None:
             return self.overrides[name]
         return super().get(name, default)
-
-
-def _to_dict(raw: Any) -> dict[str, Any]:
-    try:
-        return dict(raw.to_dict())
-    except Exception:
-        return {}
-
-
-def _is_number(text: Any) -> bool:
-    return str(text).isdigit()
 
 
 def runs(layers: Iterable[int]) -> str:

@@ -70,9 +70,27 @@ def _with_defaults(raw: dict[str, Any]) -> Any:
         return raw
     fields = {key: value for key, value in raw.items() if key != "model_type"}
     try:
-        return AutoConfig.for_model(raw["model_type"], **fields)
+        made = AutoConfig.for_model(raw["model_type"], **fields)
     except Exception:
         return raw  # strict validators refuse what a field-by-field reading can still place
+    given, taken = Config.of_text_model(raw), Config.of_text_model(made)
+    if any(_differs(given.get(name), taken.get(name)) for name in _SHAPE):
+        return raw  # the class keeps its text model elsewhere and gave it defaults
+    return made
+
+
+#: What a class must have taken over from a dict, or its own defaults are not to be used.
+_SHAPE = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "layer_types",
+)
+
+
+def _differs(given: Any, taken: Any) -> bool:
+    return given is not None and taken is not None and given != taken
 
 
 def arch_toml(cfg: Config, *, dtype: str | None = None) -> tuple[str, str]:

@@ -112,6 +112,8 @@ def place(cfg: Config, dtype: str) -> Placed:
     name = cfg.model_type or "config"
     source = f"fields of a transformers configuration of type {name}"
     placed = Placed(name=name, layers=len(types), dtype=dtype, source=source)
+    if cfg.get("block_configs"):
+        raise cfg.cannot("block_configs", "heads differ by layer in a form that is not read here")
     if any("compressed" in kind for kind in types) or cfg.get("compress_ratios"):
         _place_v4(cfg, placed, types)
         return placed
@@ -128,6 +130,8 @@ def place(cfg: Config, dtype: str) -> Placed:
 def layer_types(cfg: Config) -> list[str]:
     """The kind of cache of each layer, in transformers' words."""
     types = cfg.first("layer_types", "layers_block_type", "hybrid_override_pattern")
+    if types is None:
+        types = states.nested_types(cfg)
     if types is None:
         types = states.inferred_types(cfg) or _types_from_windows(cfg)
     if not isinstance(types, list | tuple | str) or not types:
@@ -179,14 +183,9 @@ def _place_layer(cfg: Config, placed: Placed, layer: int, kind: str) -> None:
     match kind:
         case "full_attention":
             _attention(cfg, placed, layer, None)
-            if cfg.get("index_block_size"):
-                raise cfg.cannot("index_block_size", "a block indexer on a layer of full attention")
         case "sliding_attention" | "chunked_attention":
             _attention(cfg, placed, layer, _window(cfg, kind))
-        case "indexed_attention":
-            _attention(cfg, placed, layer, None)
-            _indexer(cfg, placed, layer)
-        case "minimax_m3_sparse":
+        case "indexed_attention" | "minimax_m3_sparse":
             _attention(cfg, placed, layer, None)
             _indexer(cfg, placed, layer)
         case "linear_attention" | "conv":
@@ -224,7 +223,7 @@ def _attention(cfg: Config, placed: Placed, layer: int, window: int | None) -> N
         placed.add("window", layer, {"kind": "window", "window": window, **fields})
         return
     group = placed.groups[placed.add(name, layer, fields)]
-    if top:
+    if top is not None:
         group["reads"] = [{"layers": len(group["layers"]), "most": top}]
 
 
@@ -241,9 +240,9 @@ def kv_shape(cfg: Config, *, sliding: bool = False) -> tuple[int, int, int]:
     hidden = cfg.first("d_model", "hidden_size", "n_embd")
     head_dim = cfg.first("head_dim", "d_kv", "attention_head_dim")
     if head_dim is None:
-        if not isinstance(hidden, int) or heads == 0 or hidden % heads:
-            raise cfg.cannot("head_dim", f"is absent, and {hidden!r} / {heads} is no whole number")
-        head_dim = hidden // heads
+        if not isinstance(hidden, int) or heads == 0:
+            raise cfg.cannot("head_dim", f"is absent, and {hidden!r} / {heads} is no number")
+        head_dim = hidden // heads  # rounded down, as the models do
     kv_heads = _kv_heads(cfg, heads)
     value = head_dim
     if cfg.get("v_head_dim") and not cfg.get("kv_lora_rank"):
@@ -274,13 +273,24 @@ def _indexer(cfg: Config, placed: Placed, layer: int) -> None:
     owners = cfg.get("indexer_types")
     if isinstance(owners, list | tuple) and owners[layer] == "shared":
         return
-    width = cfg.first("index_head_dim", "indexer_head_dim")
+    width = cfg.first("index_head_dim", "indexer_head_dim", "sparse_index_dim")
     if width is None:
         raise cfg.cannot("index_head_dim", "is absent on a layer with an indexer")
     pooled = cfg.get("index_kpool")
     if pooled:
         width = 2 * width + 1  # key, gate and validity of each token, pooled when they are read
     placed.add("index", layer, {"role": "index", "elements": width})
+    blocks = cfg.first("index_topk_blocks", "sparse_topk_blocks")
+    if blocks is not None:
+        _sparse_reads(placed, blocks * cfg.number("index_block_size", "sparse_block_size"))
+
+
+def _sparse_reads(placed: Placed, most: int) -> None:
+    """Layers with a block indexer read so many entries, the others all."""
+    index, entries = placed.groups["index"]["layers"], placed.groups["kv"]
+    dense = len(set(entries["layers"]) - set(index))
+    entries["reads"] = [{"layers": dense}] if dense else []
+    entries["reads"].append({"layers": len(index), "most": most})
 
 
 def _forms(cfg: Config, placed: Placed) -> None:

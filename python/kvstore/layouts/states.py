@@ -38,6 +38,21 @@ def inferred_types(cfg: Config) -> list[str] | None:
     return None
 
 
+def nested_types(cfg: Config) -> list[str] | None:
+    """Layer types that an original configuration gives in a table of its own, or None."""
+    count = cfg.get("num_hidden_layers")
+    linear, sparse = cfg.get("linear_attn_config"), cfg.get("sparse_attention_config")
+    if linear is not None:
+        full = set(Config(linear).get("full_attn_layers") or [])  # counted from 1
+        return ["full_attention" if i + 1 in full else "linear_attention" for i in range(count)]
+    if sparse is not None:
+        flags = Config(sparse).get("sparse_attention_freq")
+        if not isinstance(flags, list | tuple):
+            raise cfg.cannot("sparse_attention_config", "has no sparse_attention_freq")
+        return ["minimax_m3_sparse" if flag else "full_attention" for flag in flags]
+    return None
+
+
 def place(cfg: Config, placed: Placed, layer: int, kind: str) -> None:
     """Adds the state of one layer to its group."""
     own = placed.dtype
@@ -50,9 +65,11 @@ def place(cfg: Config, placed: Placed, layer: int, kind: str) -> None:
         parts, span = [(cfg.number("hidden_size"), own, columns)], columns
     elif cfg.get("linear_num_value_heads"):
         parts, heads = _gated_delta(cfg, own)
-    elif cfg.get("linear_num_heads"):
-        heads, dim = cfg.number("linear_num_heads"), cfg.number("linear_head_dim")
-        columns = cfg.number("linear_conv_kernel_dim")
+    elif cfg.get("linear_num_heads") or cfg.get("linear_attn_config"):
+        table = Config(cfg.get("linear_attn_config") or cfg.raw)
+        heads = table.number("linear_num_heads", "num_heads")
+        dim = table.number("linear_head_dim", "head_dim")
+        columns = table.number("linear_conv_kernel_dim", "short_conv_kernel_size")
         parts = [(heads * dim * dim, "fp32", 0), (3 * heads * dim, own, columns)]
     elif cfg.model_type in _MAMBA_1:
         parts = _mamba_1(cfg, own)
