@@ -1,0 +1,202 @@
+"""``kvstore footprint``: what architectures cost to keep, to hold and to read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvstore._core import Architecture, Layout, architectures
+from kvstore.footprint import tables as make
+from kvstore.footprint.table import Table
+
+#: The chain of DeepSeek's caches that ``--axes`` shows without names.
+LINEAGE = (
+    "deepseek-llm-7b",
+    "deepseek-llm-67b",
+    "deepseek-v2",
+    "deepseek-v3",
+    "deepseek-v3.2",
+    "deepseek-v4-flash",
+    "deepseek-v4.1-flash",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="architectures (default: DeepSeek)")
+    parser.add_argument("--all", action="store_true", help="all architectures of the registry")
+    parser.add_argument("--model", metavar="DIR", help="a folder with a transformers config.json")
+    parser.add_argument("--toml", type=Path, metavar="FILE", help="a file with own architectures")
+    parser.add_argument("--form", help="an engine's form instead of the default one")
+    parser.add_argument("--draft", action="store_true", help="with the draft (MTP) layers' groups")
+    parser.add_argument("--axes", action="store_true", help="only the three axes, in name order given")
+    parser.add_argument("--forms", action="store_true", help="also every engine form")
+    parser.add_argument("--tokens", type=int, default=131_072, metavar="N", help="tokens a request")
+    parser.add_argument("--interval", type=int, default=8_192, metavar="P", help="of resume points")
+    parser.add_argument("--devices", type=int, default=8, metavar="N")
+    parser.add_argument("--hbm-gb", type=float, default=141.0, metavar="GB", help="per device")
+    parser.add_argument("--hbm-bandwidth", type=float, default=4.8, metavar="TB/S", help="per device")
+    parser.add_argument("--ssd-price", type=float, default=20.0, metavar="USD", help="per TB and month")
+    parser.add_argument("--device-price", type=float, default=3.0, metavar="USD", help="per hour")
+    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks: adds a rank table")
+    parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel ranks")
+    parser.add_argument("--cp", type=int, default=1, help="context-parallel ranks")
+    parser.add_argument("--out", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures there")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command: 0 fine, 2 wrong use."""
+    try:
+        tables = compute(args)
+        _write(args, tables)
+    except (OSError, ValueError) as error:
+        print(f"kvstore footprint: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(as_json(tables), indent=1))
+    elif not args.out:
+        print("\n".join(table.text() for table in tables), end="")
+    return 0
+
+
+def choose(args: argparse.Namespace) -> list[make.Chosen]:
+    """The architectures that the arguments name, and their layouts."""
+    text = args.toml.read_text(encoding="utf-8") if args.toml else None
+    origin = str(args.toml or "registry")
+    known = {a.name: a for a in architectures(text, origin=origin)}
+    own = set(known) - {a.name for a in architectures()} if args.toml else set()
+    if args.model:
+        # a configuration of its own: no registry entry stands behind it
+        form = args.form or "transformers"
+        return [(None, Layout.from_hf_config(args.model, form=form, draft=args.draft))]
+    if args.all:
+        names = list(known)
+    elif args.names:
+        names = [_resolve(known, name) for name in args.names]
+    else:
+        names = sorted(own) or list(LINEAGE)
+    return [(known[name], _layout(known[name], args)) for name in names]
+
+
+def _layout(architecture: Architecture, args: argparse.Namespace) -> Layout:
+    forms = {name for name, _ in architecture.forms}
+    if args.all and args.form and args.form not in forms:
+        return architecture.layout(draft=args.draft)
+    return architecture.layout(args.form, draft=args.draft)
+
+
+def _resolve(known: dict[str, Architecture], name: str) -> str:
+    wanted = name.rsplit("/", 1)[-1].lower()
+    for architecture in known.values():
+        if wanted in {n.lower() for n in [architecture.name, *architecture.aliases]}:
+            return architecture.name
+    raise ValueError(f"no architecture is called {name!r}; `kvstore layouts` lists all")
+
+
+def _positive(args: argparse.Namespace) -> None:
+    for field in ("tokens", "interval", "devices", "tp", "pp", "cp"):
+        if getattr(args, field) < 1:
+            raise ValueError(f"--{field} = {getattr(args, field)} must be 1 or more")
+    for field in ("hbm_gb", "hbm_bandwidth"):
+        if getattr(args, field) <= 0:
+            name = field.replace("_", "-")
+            raise ValueError(f"--{name} = {getattr(args, field)} must be above 0")
+
+
+def compute(args: argparse.Namespace) -> list[Table]:
+    """All tables that the arguments ask for."""
+    _positive(args)
+    chosen = choose(args)
+    if args.axes:
+        return [make.axes_table(chosen)]
+    basis = make.Basis(
+        hbm_gb=args.hbm_gb,
+        hbm_tb_s=args.hbm_bandwidth,
+        devices=args.devices,
+        ssd_usd_tb_month=args.ssd_price,
+        device_usd_hour=args.device_price,
+        tokens=args.tokens,
+        interval=args.interval,
+    )
+    tables = [
+        make.master_table(chosen),
+        make.persistent_table(chosen),
+        make.read_table(chosen, basis),
+        make.request_table(chosen, [args.tokens]),
+        make.fit_table(chosen, basis),
+        make.cost_table(chosen, basis),
+        make.overhead_table(chosen),
+    ]
+    if args.forms:
+        tables.append(make.forms_table(chosen))
+    if (args.tp, args.pp, args.cp) != (1, 1, 1):
+        tables.append(make.rank_table(chosen, (args.tp, args.pp, args.cp), args.tokens))
+    return tables
+
+
+def as_json(tables: list[Table]) -> dict[str, Any]:
+    """One object: ``rows`` with name, basis and bytes per token, and every table in full."""
+    rows = []
+    for table in tables:
+        if table.name != "master":
+            continue
+        for row in table.json_rows():
+            for basis, column in _BASES.items():
+                value = row[column]
+                if value is not None:
+                    rows.append(
+                        {
+                            "name": row["name"],
+                            "form": row["form"],
+                            "basis": basis,
+                            "bytes_per_token": str(value),
+                        }
+                    )
+    full = {t.name: {"title": t.title, "notes": t.notes, "rows": t.json_rows()} for t in tables}
+    return {"rows": rows, "tables": full}
+
+
+_BASES = {
+    "logical": "bytes_per_token",
+    "padded": "padded",
+    "body": "bytes_in_body",
+    "slot": "bytes_in_slot",
+}
+
+
+def _write(args: argparse.Namespace, tables: list[Table]) -> None:
+    if args.pictures:
+        from kvstore.footprint.pictures import write_pictures
+
+        for path in write_pictures(args.pictures):
+            print(path, file=sys.stderr)
+    if not args.out:
+        return
+    writers: dict[str, Callable[[Table, Path], None]] = {
+        ".csv": lambda table, path: _write_text(path, table.csv()),
+        ".parquet": lambda table, path: table.write_parquet(path),
+    }
+    suffix = args.out.suffix
+    if suffix == ".json":
+        _write_text(args.out, json.dumps(as_json(tables), indent=1) + "\n")
+    elif suffix == ".html":
+        from kvstore.footprint.report import html_report
+
+        _write_text(args.out, html_report(tables))
+    elif suffix in writers:
+        # several tables go to FILE and FILE-<table>
+        for i, table in enumerate(tables):
+            name = args.out.name if i == 0 else f"{args.out.stem}-{table.name}{suffix}"
+            writers[suffix](table, args.out.with_name(name))
+    else:
+        raise ValueError(f"--out {args.out}: must end in .csv, .parquet, .json or .html")
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
