@@ -80,9 +80,10 @@ def bill_table(trace: Trace, price: Price, tokens: Tokens, unit: int) -> Table:
         ["bill", "hours", "hit", "miss", "output", "total", "saved_percent"],
         notes=[
             f"USD. {tokens.requests:,} requests, {tokens.requests_with_a_hit:,} with a hit; "
-            f"{tokens.prompt:,} prompt tokens = {tokens.hit:,} hit + {tokens.miss:,} miss, in units "
-            f"of {unit}; {tokens.output:,} output tokens.",
-            f"Prices per million: {price.source}. What is not given off-peak is billed at peak price.",
+            f"{tokens.prompt:,} prompt tokens = {tokens.hit:,} hit + {tokens.miss:,} miss, in "
+            f"units of {unit}; {tokens.output:,} output tokens.",
+            f"Prices per million: {price.source}. What is not given off-peak is billed at peak "
+            "price.",
         ],
     )
     for off_peak in (False, True):
@@ -115,7 +116,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price-file", type=Path, metavar="FILE", help="a file with own prices")
     parser.add_argument("--unit", type=int, default=64, choices=(64, 128), help="tokens of a unit")
     parser.add_argument("--block", type=int, metavar="TOKENS", help="tokens of one block id")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the table: .csv or .parquet")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the table: .csv or .parquet"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 

@@ -27,32 +27,50 @@ LINEAGE = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="architectures (default: DeepSeek)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="architectures (default: DeepSeek)"
+    )
     parser.add_argument("--all", action="store_true", help="all architectures of the registry")
     parser.add_argument("--model", metavar="DIR", help="a folder with a transformers config.json")
     parser.add_argument("--toml", type=Path, metavar="FILE", help="a file with own architectures")
     parser.add_argument("--form", help="an engine's form instead of the default one")
     parser.add_argument("--draft", action="store_true", help="with the draft (MTP) layers' groups")
-    parser.add_argument("--axes", action="store_true", help="only the three axes, in name order given")
+    parser.add_argument(
+        "--axes", action="store_true", help="only the three axes, in name order given"
+    )
     parser.add_argument("--forms", action="store_true", help="also every engine form")
     parser.add_argument("--tokens", type=int, default=131_072, metavar="N", help="tokens a request")
     parser.add_argument("--interval", type=int, default=8_192, metavar="P", help="of resume points")
     parser.add_argument("--devices", type=int, default=8, metavar="N")
     parser.add_argument("--hbm-gb", type=float, default=141.0, metavar="GB", help="per device")
-    parser.add_argument("--hbm-bandwidth", type=float, default=4.8, metavar="TB/S", help="per device")
-    parser.add_argument("--ssd-price", type=float, default=20.0, metavar="USD", help="per TB and month")
+    parser.add_argument(
+        "--hbm-bandwidth", type=float, default=4.8, metavar="TB/S", help="per device"
+    )
+    parser.add_argument(
+        "--ssd-price", type=float, default=20.0, metavar="USD", help="per TB and month"
+    )
     parser.add_argument("--device-price", type=float, default=3.0, metavar="USD", help="per hour")
-    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks: adds a rank table")
+    parser.add_argument(
+        "--tp", type=int, default=1, help="tensor-parallel ranks: adds a rank table"
+    )
     parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel ranks")
     parser.add_argument("--cp", type=int, default=1, help="context-parallel ranks")
     parser.add_argument("--out", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures there")
+    parser.add_argument(
+        "--lineage", type=Path, metavar="FILE", help="write the paper's record there"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command: 0 fine, 2 wrong use."""
     try:
+        if args.lineage:
+            from kvstore.footprint.lineage import lineage_document
+
+            _write_text(args.lineage, lineage_document())
+            return 0
         tables = compute(args)
         _write(args, tables)
     except (OSError, ValueError) as error:

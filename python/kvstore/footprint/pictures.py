@@ -22,7 +22,13 @@ YEARS = (
     "deepseek-v4-flash",
     "deepseek-v4.1-flash",
 )
-READS = ("deepseek-v3", "deepseek-v3.2", "deepseek-v4-pro", "deepseek-v4-flash", "deepseek-v4.1-flash")
+READS = (
+    "deepseek-v3",
+    "deepseek-v3.2",
+    "deepseek-v4-pro",
+    "deepseek-v4-flash",
+    "deepseek-v4.1-flash",
+)
 SOURCE = "Source: kvstore footprint, computed from the registry's layouts; formats as named there."
 
 
@@ -53,7 +59,8 @@ def _svg(draw: Callable[[Any, dict[str, Architecture]], None]) -> str:
     # a fixed salt and no date: the same numbers give the same file
     with matplotlib.rc_context({"svg.hashsalt": "kvstore", "font.size": 9, "svg.fonttype": "none"}):
         figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
-        figure.get_layout_engine().set(rect=(0, 0.03, 1, 0.97))  # room for the source line
+        engine: Any = figure.get_layout_engine()
+        engine.set(rect=(0, 0.03, 1, 0.97))  # room for the source line
         draw(axes, {a.name: a for a in architectures()})
         axes.grid(True, which="major", alpha=0.3)
         figure.text(0.01, 0.002, SOURCE, fontsize=6, color="0.35")
@@ -70,9 +77,7 @@ def _by_year(axes: Any, known: dict[str, Architecture]) -> None:
         for a in known.values()
         if a.released and not a.counterfactual and a.family != "DeepSeek" and a.name != "nsa-27b"
     ]
-    points = [
-        (date.fromisoformat(a.released), float(a.layout().bytes_per_token())) for a in others
-    ]
+    points = [(date.fromisoformat(a.released), float(a.layout().bytes_per_token())) for a in others]
     shown = [(day, size) for day, size in points if size > 0]
     axes.scatter(*zip(*shown, strict=True), s=14, color="0.7", label="other models")
     chain = [known[name] for name in YEARS]

@@ -62,10 +62,12 @@ def _price(entry: dict[str, Any], origin: str) -> Price:
     unknown = set(entry) - known
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{origin}: a [[price]] has no name. Mend: add name = \"...\"")
+        raise ValueError(f'{origin}: a [[price]] has no name. Mend: add name = "..."')
     if unknown:
         fields = ", ".join(sorted(unknown))
-        raise ValueError(f"{origin}: price {name!r}: unknown {fields}. Mend: use {', '.join(known)}")
+        raise ValueError(
+            f"{origin}: price {name!r}: unknown {fields}. Mend: use {', '.join(known)}"
+        )
     numbers = {}
     for field in _FIELDS:
         value = entry.get(field)

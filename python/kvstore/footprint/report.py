@@ -48,7 +48,5 @@ def _table(table: Table) -> str:
     ]
     notes = "".join(f"<p class=note>{escape(note)}</p>" for note in table.notes)
     body = "\n".join(rows)
-    return (
-        f"<h2>{escape(table.title)}</h2><div class=wide><table><tr>{head}</tr>\n{body}</table></div>"
-        f"{notes}"
-    )
+    rows_of = f"<table><tr>{head}</tr>\n{body}</table>"
+    return f"<h2>{escape(table.title)}</h2><div class=wide>{rows_of}</div>{notes}"

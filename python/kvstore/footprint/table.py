@@ -40,7 +40,9 @@ class Table:
         """The table for a terminal."""
         cells = [[human(row.get(column)) for column in self.columns] for row in self.rows]
         heads = [column.replace("_", " ") for column in self.columns]
-        widths = [max(map(len, [head, *col])) for head, col in zip(heads, _turn(cells), strict=False)]
+        widths = [
+            max(map(len, [head, *col])) for head, col in zip(heads, _turn(cells), strict=False)
+        ]
         numeric = [
             all(isinstance(row.get(column), int | float | Fraction | None) for row in self.rows)
             for column in self.columns
@@ -98,7 +100,9 @@ def _one_type(values: list[Any]) -> list[Any]:
 
 
 def _turn(cells: list[list[str]]) -> list[list[str]]:
-    return [list(column) for column in zip(*cells, strict=True)] if cells else [[] for _ in range(64)]
+    return (
+        [list(column) for column in zip(*cells, strict=True)] if cells else [[] for _ in range(64)]
+    )
 
 
 def plain(value: Cell) -> Any:

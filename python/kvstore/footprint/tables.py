@@ -56,8 +56,8 @@ class Basis:
         """The basis in one line."""
         return (
             f"Assumed: {self.devices} devices of {self.hbm_gb:g} GB HBM at {self.hbm_tb_s:g} TB/s, "
-            f"{self.usable:.0%} of it usable; SSD at {self.ssd_usd_tb_month:g} USD per TB and month, "
-            f"a device at {self.device_usd_hour:g} USD per hour."
+            f"{self.usable:.0%} of it usable; SSD at {self.ssd_usd_tb_month:g} USD per TB and "
+            f"month, a device at {self.device_usd_hour:g} USD per hour."
         )
 
 
@@ -68,12 +68,14 @@ Chosen = tuple[Architecture | None, Layout]
 def name_of(chosen: Chosen) -> str:
     """What a table calls it: the name under which the registry finds it."""
     architecture, layout = chosen
-    return architecture.name if architecture else layout.name
+    name: str = architecture.name if architecture else layout.name
+    return name
 
 
 def slot_bytes(layout: Layout, unit: int = SLOT_UNIT) -> int:
     """Bytes of the slot of one body: its length rounded up to the store's unit."""
-    return -(-layout.body_bytes // unit) * unit
+    slots: int = -(-layout.body_bytes // unit)
+    return slots * unit
 
 
 def master_table(chosen: Iterable[Chosen]) -> Table:
@@ -100,8 +102,8 @@ def master_table(chosen: Iterable[Chosen]) -> Table:
             "sure",
         ],
         notes=[
-            "bytes per token: logical, entries groups only. padded: in the engine's pages. In a body: "
-            "with the body's own alignment; in a slot: rounded up to 4 KiB.",
+            "bytes per token: logical, entries groups only. padded: in the engine's pages. In a "
+            "body: with the body's own alignment; in a slot: rounded up to 4 KiB.",
             f"Baseline: DeepSeek LLM 67B, bf16, {BASELINE} B. V3.2: {V32} B (656 + 132).",
             "sure: H primary source, M implementation or second-hand, L memory or library default.",
         ],
@@ -177,8 +179,8 @@ def persistent_table(chosen: Iterable[Chosen], intervals: Sequence[int] = INTERV
         "Stored per token, with a resume point every p tokens",
         ["name", "p", "entries", "with_window", "with_exact_tails", "with_engine_tails"],
         notes=[
-            "with window: w rows of each window layer per point; exact tails: what exact resume needs "
-            "at an aligned point besides; engine tails: the whole rings that engines hold.",
+            "with window: w rows of each window layer per point; exact tails: what exact resume "
+            "needs at an aligned point besides; engine tails: the whole rings that engines hold.",
             "p empty: entries only (V4.1 replays its window).",
         ],
     )
@@ -198,9 +200,7 @@ def persistent_table(chosen: Iterable[Chosen], intervals: Sequence[int] = INTERV
     return table
 
 
-def read_table(
-    chosen: Iterable[Chosen], basis: Basis, contexts: Sequence[int] = CONTEXTS
-) -> Table:
+def read_table(chosen: Iterable[Chosen], basis: Basis, contexts: Sequence[int] = CONTEXTS) -> Table:
     """Bytes read by one decode step, and the time that takes at the stated HBM bandwidth."""
     table = Table(
         "reads",
@@ -230,7 +230,9 @@ def request_table(chosen: Iterable[Chosen], lengths: Sequence[int]) -> Table:
         "requests",
         "One request",
         ["name", "tokens", "entries", "window", "state", "held"],
-        notes=["window, state: what resuming at this length needs; held: entries, windows and rings."],
+        notes=[
+            "window, state: what resuming at this length needs; held: entries, windows and rings."
+        ],
     )
     for architecture, layout in chosen:
         for n in lengths:
@@ -252,7 +254,9 @@ def rank_table(chosen: Iterable[Chosen], sizes: tuple[int, int, int], tokens: in
         "ranks",
         f"One rank of tp={tp}, pp={pp}, cp={cp} at {tokens:,} tokens",
         ["name", "group", "shard", "layers", "whole", "first_rank", "copies_over_tp"],
-        notes=["Replicated groups are the same bytes on every tensor rank: a store keeps one copy."],
+        notes=[
+            "Replicated groups are the same bytes on every tensor rank: a store keeps one copy."
+        ],
     )
     for architecture, layout in chosen:
         whole = layout.group_bytes(tokens, held=True)

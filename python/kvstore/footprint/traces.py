@@ -35,8 +35,8 @@ _REPEATED = re.compile(r"prefix:(\d+)x(\d+)")
 
 
 def open_trace(name: str, block_tokens: int | None = None) -> Trace:
-    """A trace file (.jsonl or .jsonl.gz), or "prefix:TOKENSxCALLS" for one prefix of so many tokens,
-    each call with one token more of its own."""
+    """A trace file (.jsonl or .jsonl.gz), or "prefix:TOKENSxCALLS" for one prefix of so many
+    tokens, each call with one token more of its own."""
     repeated = _REPEATED.fullmatch(name)
     if repeated:
         return _repeated(name, int(repeated[1]), int(repeated[2]), block_tokens or 64)

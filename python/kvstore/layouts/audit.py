@@ -1,5 +1,5 @@
-"""``kvstore layouts --audit``: every configuration class of transformers, and its layout or the field
-that has no place."""
+"""``kvstore layouts --audit``: every configuration class of transformers, and its layout or the
+field that has no place."""
 
 from __future__ import annotations
 
