@@ -1,1 +1,15 @@
 //! Numbers to bytes: formats, scale rules, SIMD levels, engine records and pages.
+
+mod convert;
+pub mod e8m0;
+mod element;
+mod error;
+mod float;
+pub mod scheme;
+
+pub use convert::{Coded, Encoded, decode, encode};
+pub use element::{Cast, Element, Overflow, ZeroSign};
+pub use error::Error;
+pub use float::{
+    BF16_NAN, Rounding, Source, Target, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16,
+};
