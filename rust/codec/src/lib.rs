@@ -5,7 +5,10 @@ pub mod e8m0;
 mod element;
 mod error;
 mod float;
+pub mod record;
+mod rows;
 pub mod scheme;
+pub mod swizzle;
 
 pub use convert::{Coded, Encoded, decode, encode};
 pub use element::{Cast, Element, Overflow, ZeroSign};

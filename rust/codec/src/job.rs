@@ -1,0 +1,218 @@
+//! A scheme bound to contiguous blocks of bf16: what SIMD kernels take.
+
+use std::sync::OnceLock;
+
+use crate::element::{Cast, Element, Overflow};
+use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
+use crate::scheme::{
+    Given, Global, NvScale, Pack, Plan, Planes, PowerStore, Scale, ScaleArith, Scheme,
+    decode_blocks, decode_one, encode_blocks, multiplier, nv_scale, nv_total,
+};
+
+/// The kinds of scheme that have kernels of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// E4M3 or E5M2, power-of-two scale.
+    Power8,
+    /// E4M3 or E5M2, fp32 scale.
+    Scaled8,
+    /// E2M1, power-of-two scale.
+    Power4,
+    /// E2M1 per 16, E4M3 scale.
+    Nv4,
+    /// int8, fp32 scale.
+    Int8,
+}
+
+/// Elements that every kernel's block is a multiple of.
+const QUANTUM: usize = 32;
+
+/// The family of a scheme on rows of `cols`, if its blocks suit the kernels.
+pub(crate) fn family(scheme: &Scheme, cols: usize) -> Option<Family> {
+    let block = if scheme.block.cols == 0 { cols } else { scheme.block.cols };
+    let even = scheme.cast.rounding == Rounding::NearestEven;
+    if scheme.block.rows != 1 || scheme.pack != Pack::Bits || block == 0 {
+        return None;
+    }
+    let fp8 = matches!(scheme.element, Element::E4M3Fn | Element::E5M2);
+    let canonical = scheme.cast == Cast::CANONICAL;
+    match scheme.scale {
+        Scale::Nv(nv) => {
+            let plain = scheme.element == Element::E2M1 && !nv.four_over_six;
+            (plain && block == 16 && scheme.cast.overflow == Overflow::Saturate).then_some(Family::Nv4)
+        }
+        _ if !block.is_multiple_of(QUANTUM) => None,
+        Scale::Power(_) if fp8 && canonical => Some(Family::Power8),
+        Scale::Power(_) if scheme.element == Element::E2M1 => Some(Family::Power4),
+        Scale::Linear(_) | Scale::Given if fp8 && canonical => Some(Family::Scaled8),
+        Scale::Linear(_) if scheme.element == Element::Int8 => {
+            (even || scheme.cast.rounding == Rounding::Truncate).then_some(Family::Int8)
+        }
+        _ => None,
+    }
+}
+
+/// Contiguous blocks of one scheme, with what a kernel needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) scheme: &'a Scheme,
+    pub(crate) given: Given<'a>,
+    /// Elements of a block.
+    pub(crate) block: usize,
+    /// Bytes of a block's codes.
+    pub(crate) block_bytes: usize,
+    /// Blocks of a row: caller's scales repeat after them.
+    pub(crate) across: usize,
+    /// Write codes (or decoded words) past the cache; the destination is 64-byte aligned.
+    pub(crate) stream: bool,
+    plan: Plan,
+}
+
+impl<'a> Job<'a> {
+    /// `row` is the plan of one row.
+    pub(crate) fn new(scheme: &'a Scheme, row: &Plan, given: Given<'a>, stream: bool) -> Self {
+        let block = row.block_cols;
+        let block_bytes = block * scheme.element.bits() as usize / 8;
+        let plan = Plan { rows: 1, cols: block, block_rows: 1, row_bytes: block_bytes, ..*row };
+        Self { scheme, given, block, block_bytes, across: row.blocks_per_row(), stream, plan }
+    }
+
+    /// Bytes of one stored scale.
+    pub(crate) const fn scale_bytes(&self) -> usize {
+        self.plan.scale_bytes
+    }
+
+    /// The scale that the caller gave for block `index`, 1.0 where none is taken.
+    pub(crate) fn given_scale(&self, index: usize) -> f32 {
+        match self.given.scale {
+            [] => 1.0,
+            [one] => *one,
+            many => many[index % self.across % many.len()],
+        }
+    }
+
+    fn given_of(&self, index: usize) -> Given<'a> {
+        let scale = match self.given.scale.len() {
+            0 | 1 => self.given.scale,
+            count => {
+                let at = index % self.across % count;
+                &self.given.scale[at..=at]
+            }
+        };
+        Given { scale, ..self.given }
+    }
+
+    /// Encodes block `index` by the specification.
+    pub(crate) fn encode_block(&self, index: usize, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
+        let planes = Planes { codes, scales, mins: &mut [] };
+        let load = |i: usize| bf16_to_f32(source[i]);
+        encode_blocks(self.scheme, &self.plan, load, self.given_of(index), planes);
+    }
+
+    /// Decodes block `index` by the specification.
+    pub(crate) fn decode_block(&self, index: usize, codes: &[u8], scales: &[u8], target: &mut [u16]) {
+        let store = |i: usize, value| target[i] = f32_to_bf16(value);
+        decode_blocks(self.scheme, &self.plan, codes, scales, &[], self.given_of(index), store);
+    }
+
+    /// Encodes all blocks by the specification.
+    pub(crate) fn encode_scalar(&self, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
+        let size = self.scale_bytes();
+        let blocks = source.chunks_exact(self.block).zip(codes.chunks_exact_mut(self.block_bytes));
+        for (index, (source, codes)) in blocks.enumerate() {
+            let scale = &mut scales[index * size..][..size];
+            self.encode_block(index, source, codes, scale);
+        }
+    }
+
+    /// Decodes all blocks by the specification.
+    pub(crate) fn decode_scalar(&self, codes: &[u8], scales: &[u8], target: &mut [u16]) {
+        let size = self.scale_bytes();
+        let blocks = target.chunks_exact_mut(self.block).zip(codes.chunks_exact(self.block_bytes));
+        for (index, (target, codes)) in blocks.enumerate() {
+            self.decode_block(index, codes, &scales[index * size..][..size], target);
+        }
+    }
+
+    /// The E4M3 scale code of a bf16 amax, from a table where the rule has no second level.
+    #[inline]
+    pub(crate) fn nv_code(&self, nv: &NvScale, table: Option<&[u8; 0x8000]>, amax: u16, multiplier: f32) -> u8 {
+        match table {
+            Some(table) => table[usize::from(amax & 0x7FFF)],
+            None => nv_scale(nv, bf16_to_f32(amax), 6.0, multiplier).0,
+        }
+    }
+
+    /// The second-level scale as a multiplier.
+    pub(crate) fn multiplier(&self, nv: &NvScale) -> f32 {
+        multiplier(nv, self.given)
+    }
+}
+
+/// E4M3 scale codes of every non-negative bf16 amax, for rules without a second level: one of
+/// twelve tables, made by the specification when first asked for.
+pub(crate) fn nv_table(nv: &NvScale) -> Option<&'static [u8; 0x8000]> {
+    static TABLES: [OnceLock<Box<[u8; 0x8000]>>; 12] = [const { OnceLock::new() }; 12];
+    if nv.global != Global::None || nv.zero_code.is_some() {
+        return None;
+    }
+    let floor = [0.0, 0.001_953_125, 0.015_625].iter().position(|f| *f == nv.floor)?;
+    let index = floor * 4 + usize::from(nv.arith == ScaleArith::Divide) * 2 + usize::from(nv.round_up);
+    let table = TABLES[index].get_or_init(|| {
+        let mut table = Box::new([0; 0x8000]);
+        for (amax, code) in (0u16..).zip(table.iter_mut()) {
+            *code = nv_scale(nv, bf16_to_f32(amax), 6.0, 1.0).0;
+        }
+        table
+    });
+    Some(table)
+}
+
+/// The bf16 values of E2M1's eight magnitudes times each E4M3 scale and `multiplier`.
+pub(crate) type NvValues = [[u16; 8]; 256];
+
+/// Fills a table of values by the specification.
+pub(crate) fn nv_values(nv: &NvScale, multiplier: f32) -> NvValues {
+    let mut table = [[0; 8]; 256];
+    for (scale, row) in (0u8..=255).zip(table.iter_mut()) {
+        let total = nv_total(nv, scale, multiplier);
+        for (code, value) in (0u8..8).zip(row.iter_mut()) {
+            *value = f32_to_bf16(decode_one(Element::E2M1, code, total));
+        }
+    }
+    table
+}
+
+/// The table of rules without a second level.
+pub(crate) fn nv_plain_values() -> &'static NvValues {
+    static TABLE: OnceLock<Box<NvValues>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let nv = NvScale {
+            global: Global::None,
+            arith: ScaleArith::Divide,
+            floor: 0.0,
+            round_up: false,
+            four_over_six: false,
+            zero_code: None,
+        };
+        Box::new(nv_values(&nv, 1.0))
+    })
+}
+
+/// The smallest fp32 scale that kernels divide by or multiply with, and the largest: between them
+/// neither the reciprocal nor a product of the kernels leaves fp32's normal range.
+pub(crate) fn ordinary(scale: f32) -> bool {
+    const SMALLEST: f32 = f32::from_bits(27 << 23); // 2^-100
+    const LARGEST: f32 = f32::from_bits(227 << 23); // 2^100
+    (SMALLEST..=LARGEST).contains(&scale)
+}
+
+/// Whether a power-of-two scheme stores fp32.
+pub(crate) fn stores_f32(scheme: &Scheme) -> bool {
+    match scheme.scale {
+        Scale::Power(power) => power.store == PowerStore::F32,
+        Scale::Linear(_) => true,
+        _ => false,
+    }
+}
+
