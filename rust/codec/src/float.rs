@@ -35,7 +35,6 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    pub(crate) const BF16: Self = Self { mantissa: 7, bias: 127 };
     pub(crate) const F16: Self = Self { mantissa: 10, bias: 15 };
 
     /// Biased fp32 exponent of the grid's smallest normal number.
@@ -51,7 +50,7 @@ impl Grid {
         let exponent = magnitude >> 23;
         let lowest = self.min_exponent();
         if exponent >= lowest {
-            let value = if self.bias == 127 { magnitude } else { magnitude - ((lowest - 1) << 23) };
+            let value = magnitude - ((lowest - 1) << 23);
             return (value + rounding.addend(value, drop)) >> drop;
         }
         let (significand, exponent) = match exponent {
@@ -162,12 +161,21 @@ impl Source<'_> {
         self.len() == 0
     }
 
-    /// The elements of a range.
-    pub(crate) fn slice(&self, range: std::ops::Range<usize>) -> Self {
+    /// The first `count` elements and the others.
+    pub(crate) const fn split(self, count: usize) -> (Self, Self) {
         match self {
-            Self::Bf16(s) => Self::Bf16(&s[range]),
-            Self::F16(s) => Self::F16(&s[range]),
-            Self::F32(s) => Self::F32(&s[range]),
+            Self::Bf16(s) => {
+                let (a, b) = s.split_at(count);
+                (Self::Bf16(a), Self::Bf16(b))
+            }
+            Self::F16(s) => {
+                let (a, b) = s.split_at(count);
+                (Self::F16(a), Self::F16(b))
+            }
+            Self::F32(s) => {
+                let (a, b) = s.split_at(count);
+                (Self::F32(a), Self::F32(b))
+            }
         }
     }
 }
@@ -199,11 +207,16 @@ impl Target<'_> {
         self.len() == 0
     }
 
-    /// Cuts the first `count` elements off.
-    pub(crate) fn split(self, count: usize) -> (Self, Self)
-    where
-        Self: Sized,
-    {
+    /// Address and length in bytes.
+    pub(crate) fn span(&self) -> (usize, usize) {
+        match self {
+            Self::Bf16(s) | Self::F16(s) => (s.as_ptr() as usize, 2 * s.len()),
+            Self::F32(s) => (s.as_ptr() as usize, 4 * s.len()),
+        }
+    }
+
+    /// The first `count` elements and the others.
+    pub(crate) fn split(self, count: usize) -> (Self, Self) {
         match self {
             Self::Bf16(s) => {
                 let (a, b) = s.split_at_mut(count);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::element::{Cast, Element, Overflow};
 use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
 use crate::scheme::{
-    Given, Global, NvScale, Pack, Plan, Planes, PowerStore, Scale, ScaleArith, Scheme,
+    Given, Global, NvScale, Pack, Plan, Planes, Scale, ScaleArith, Scheme,
     decode_blocks, decode_one, encode_blocks, multiplier, nv_scale, nv_total,
 };
 
@@ -206,13 +206,3 @@ pub(crate) fn ordinary(scale: f32) -> bool {
     const LARGEST: f32 = f32::from_bits(227 << 23); // 2^100
     (SMALLEST..=LARGEST).contains(&scale)
 }
-
-/// Whether a power-of-two scheme stores fp32.
-pub(crate) fn stores_f32(scheme: &Scheme) -> bool {
-    match scheme.scale {
-        Scale::Power(power) => power.store == PowerStore::F32,
-        Scale::Linear(_) => true,
-        _ => false,
-    }
-}
-

@@ -1,14 +1,16 @@
 //! Lossless packing of 16-bit numbers: byte planes and zstd level 1.
 //!
-//! A frame is 8 bytes of header (magic `KVBP`, the number of words as u32 little-endian), then one
-//! zstd frame of the low bytes and the high bytes. A frame decodes to exactly the words put in, or
+//! A frame is 12 bytes of header (magic `KVBP`, the number of words and the length of the first zstd
+//! frame as u32 little-endian), then a zstd frame of the low bytes and one of the high bytes: one
+//! table for both planes would spoil the high one's. A frame decodes to exactly the words put in, or
 //! is an error. Level 3 is never better here: it finds matches that are not there.
 
 use crate::error::Error;
+use crate::options::Options;
 use crate::planes;
 
 const MAGIC: [u8; 4] = *b"KVBP";
-const HEADER: usize = 8;
+const HEADER: usize = 12;
 const LEVEL: i32 = 1;
 
 /// Working memory of encodes and decodes: contexts and the plane buffer, reused between calls.
@@ -31,7 +33,7 @@ fn frame_error(error: impl std::fmt::Display) -> Error {
 /// The longest frame of `words` numbers.
 #[must_use]
 pub fn bound(words: usize) -> usize {
-    HEADER + zstd::zstd_safe::compress_bound(2 * words)
+    HEADER + 2 * zstd::zstd_safe::compress_bound(words)
 }
 
 impl Packer {
@@ -62,12 +64,17 @@ impl Packer {
             return Err(Error::Argument { what: "out", given, wanted });
         }
         self.planes.resize(2 * words.len(), 0);
-        planes::split(words, &mut self.planes)?;
+        planes::split(words, &mut self.planes, &Options::default())?;
         let (header, body) = out.split_at_mut(HEADER);
+        let (low, high) = self.planes.split_at(words.len());
+        let first = self.compressor.compress_to_buffer(low, body).map_err(frame_error)?;
+        let second = self.compressor.compress_to_buffer(high, &mut body[first..]);
+        let second = second.map_err(frame_error)?;
+        let first_length = u32::try_from(first).map_err(frame_error)?;
         header[..4].copy_from_slice(&MAGIC);
-        header[4..].copy_from_slice(&count.to_le_bytes());
-        let length = self.compressor.compress_to_buffer(&self.planes, body).map_err(frame_error)?;
-        Ok(HEADER + length)
+        header[4..8].copy_from_slice(&count.to_le_bytes());
+        header[8..].copy_from_slice(&first_length.to_le_bytes());
+        Ok(HEADER + first + second)
     }
 
     /// Unpacks a frame into `words`, exactly as many as it holds.
@@ -79,17 +86,34 @@ impl Packer {
         if count != words.len() {
             return Err(Error::Frame(format!("{count} words in it, room for {} given", words.len())));
         }
-        self.planes.resize(2 * count, 0);
+        let first = header(frame)?.1;
         let body = &frame[HEADER..];
-        let length = self
-            .decompressor
-            .decompress_to_buffer(body, self.planes.as_mut_slice())
-            .map_err(frame_error)?;
-        if length != 2 * count {
-            return Err(Error::Frame(format!("{length} bytes of planes, {} wanted", 2 * count)));
+        let Some((first, second)) = body.split_at_checked(first) else {
+            return Err(Error::Frame(format!("{} bytes, {first} wanted for the low plane", body.len())));
+        };
+        self.planes.resize(2 * count, 0);
+        let (low, high) = self.planes.split_at_mut(count);
+        for (coded, plane) in [(first, low), (second, high)] {
+            let done = self.decompressor.decompress_to_buffer(coded, plane).map_err(frame_error)?;
+            if done != count {
+                return Err(Error::Frame(format!("{done} bytes in a plane, {count} wanted")));
+            }
         }
-        planes::join(&self.planes, words)
+        planes::join(&self.planes, words, &Options::default())
     }
+}
+
+/// Word count and length of the first zstd frame.
+fn header(frame: &[u8]) -> Result<(usize, usize), Error> {
+    let Some((header, _)) = frame.split_first_chunk::<HEADER>() else {
+        return Err(Error::Frame(format!("{} bytes, at least {HEADER} wanted", frame.len())));
+    };
+    let [magic, words, first] = [0, 4, 8].map(|i| [header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    if magic != MAGIC {
+        return Err(Error::Frame("magic KVBP missing".to_owned()));
+    }
+    let number = |bytes| usize::try_from(u32::from_le_bytes(bytes)).map_err(frame_error);
+    Ok((number(words)?, number(first)?))
 }
 
 /// The number of words that a frame says it holds: what the caller must make room for.
@@ -97,14 +121,7 @@ impl Packer {
 /// # Errors
 /// [`Error::Frame`] without a header.
 pub fn frame_words(frame: &[u8]) -> Result<usize, Error> {
-    let Some((header, _)) = frame.split_first_chunk::<HEADER>() else {
-        return Err(Error::Frame(format!("{} bytes, at least {HEADER} wanted", frame.len())));
-    };
-    let [a, b, c, d, count @ ..] = *header;
-    if [a, b, c, d] != MAGIC {
-        return Err(Error::Frame("magic KVBP missing".to_owned()));
-    }
-    usize::try_from(u32::from_le_bytes(count)).map_err(frame_error)
+    Ok(header(frame)?.0)
 }
 
 /// The classes that encoded objects of `raw` bytes go into: 1/16 steps of the raw stride.

@@ -4,35 +4,28 @@
 //! random. Split, zstd finds the first and passes over the second.
 
 use crate::error::{Error, exact};
-use crate::level::{Kernels, kernels};
+use crate::options::Options;
 
 /// Splits `words` (little-endian 16-bit numbers) into low bytes, then high bytes.
 ///
 /// # Errors
-/// [`Error::Length`] unless `planes` is exactly twice as long in bytes as `words` in elements.
-pub fn split(words: &[u16], planes: &mut [u8]) -> Result<(), Error> {
-    split_with(kernels(), words, planes)
+/// [`Error::Length`] unless `planes` is exactly twice as long in bytes as `words` in elements; a
+/// level that the CPU lacks.
+pub fn split(words: &[u16], planes: &mut [u8], options: &Options) -> Result<(), Error> {
+    exact("planes", planes.len(), 2 * words.len(), "bytes", || format!("{} words", words.len()))?;
+    let (low, high) = planes.split_at_mut(words.len());
+    (options.kernels()?.split)(words, low, high);
+    Ok(())
 }
 
 /// Joins planes made by [`split`].
 ///
 /// # Errors
 /// As [`split`].
-pub fn join(planes: &[u8], words: &mut [u16]) -> Result<(), Error> {
-    join_with(kernels(), planes, words)
-}
-
-pub(crate) fn split_with(kernels: &Kernels, words: &[u16], planes: &mut [u8]) -> Result<(), Error> {
-    exact("planes", planes.len(), 2 * words.len(), "bytes", || format!("{} words", words.len()))?;
-    let (low, high) = planes.split_at_mut(words.len());
-    (kernels.split)(words, low, high);
-    Ok(())
-}
-
-pub(crate) fn join_with(kernels: &Kernels, planes: &[u8], words: &mut [u16]) -> Result<(), Error> {
+pub fn join(planes: &[u8], words: &mut [u16], options: &Options) -> Result<(), Error> {
     exact("planes", planes.len(), 2 * words.len(), "bytes", || format!("{} words", words.len()))?;
     let (low, high) = planes.split_at(words.len());
-    (kernels.join)(low, high, words);
+    (options.kernels()?.join)(low, high, words);
     Ok(())
 }
 

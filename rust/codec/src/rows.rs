@@ -1,14 +1,17 @@
-//! A scheme bound to a row length: what records, pages and whole matrices share.
+//! A scheme bound to a row length: what records and pages encode and decode.
 
 use crate::error::Error;
-use crate::float::{bf16_to_f32, f32_to_bf16};
-use crate::scheme::{Given, Plan, Planes, Scheme, decode_blocks, encode_blocks};
+use crate::job::{Family, Job, family};
+use crate::level::Kernels;
+use crate::scheme::{Given, Plan, Scheme};
 
 /// Encodes and decodes single bf16 rows of one length without checks or allocation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows {
-    pub(crate) scheme: Scheme,
+    scheme: Scheme,
     plan: Plan,
+    family: Option<Family>,
+    kernels: &'static Kernels,
     /// Bytes of a row's codes.
     pub(crate) code_bytes: usize,
     /// Bytes of a row's scales.
@@ -20,11 +23,17 @@ impl Rows {
     ///
     /// # Errors
     /// [`Error::Multiple`] where a row does not divide into blocks.
-    pub(crate) fn new(scheme: &Scheme, cols: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        scheme: &Scheme,
+        cols: usize,
+        kernels: &'static Kernels,
+    ) -> Result<Self, Error> {
         let sizes = scheme.sizes(1, cols)?;
         Ok(Self {
             scheme: *scheme,
             plan: scheme.plan(1, cols)?,
+            family: family(scheme, cols),
+            kernels,
             code_bytes: sizes.codes,
             scale_bytes: sizes.scales,
         })
@@ -32,13 +41,19 @@ impl Rows {
 
     /// Encodes one row into buffers of exactly `code_bytes` and `scale_bytes`.
     pub(crate) fn encode(&self, row: &[u16], given: Given<'_>, codes: &mut [u8], scales: &mut [u8]) {
-        let planes = Planes { codes, scales, mins: &mut [] };
-        encode_blocks(&self.scheme, &self.plan, |i| bf16_to_f32(row[i]), given, planes);
+        let job = Job::new(&self.scheme, &self.plan, given, false);
+        match self.family {
+            Some(family) => (self.kernels.encode)(&job, family, row, codes, scales),
+            None => job.encode_scalar(row, codes, scales),
+        }
     }
 
     /// Decodes one row.
     pub(crate) fn decode(&self, codes: &[u8], scales: &[u8], given: Given<'_>, row: &mut [u16]) {
-        let store = |i: usize, v| row[i] = f32_to_bf16(v);
-        decode_blocks(&self.scheme, &self.plan, codes, scales, &[], given, store);
+        let job = Job::new(&self.scheme, &self.plan, given, false);
+        match self.family {
+            Some(family) => (self.kernels.decode)(&job, family, codes, scales, row),
+            None => job.decode_scalar(codes, scales, row),
+        }
     }
 }

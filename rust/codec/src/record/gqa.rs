@@ -4,6 +4,7 @@
 //! inline. Codes run token by token (NHD) or head by head (HND), as vLLM's strides say.
 
 use crate::error::{Error, exact};
+use crate::level::kernels;
 use crate::rows::Rows;
 use crate::scheme::{Given, Global, Scale, Scheme, presets};
 use crate::swizzle;
@@ -100,7 +101,7 @@ impl Page {
         let Some(scheme) = &self.scheme else {
             return Ok(Row { rows: None, codes: 2 * self.head_dim, scales: 0 });
         };
-        let rows = Rows::new(scheme, self.head_dim)?;
+        let rows = Rows::new(scheme, self.head_dim, kernels())?;
         Ok(Row { codes: rows.code_bytes, scales: rows.scale_bytes, rows: Some(rows) })
     }
 

@@ -4,6 +4,8 @@ use super::{Coding, Format, Part, ScaleOrder};
 use crate::element::Cast;
 use crate::error::{Error, exact};
 use crate::float::{bf16_to_f32, f32_to_bf16};
+use crate::options::Options;
+use crate::parallel;
 use crate::rows::Rows;
 use crate::scheme::Given;
 
@@ -20,7 +22,7 @@ struct Bound {
 }
 
 /// The parts of a format with their row codecs, on the stack: packing allocates nothing.
-fn bind(format: &Format) -> Result<[Option<Bound>; MOST_PARTS], Error> {
+fn bind(format: &Format, options: &Options) -> Result<[Option<Bound>; MOST_PARTS], Error> {
     let mut bound = [const { None }; MOST_PARTS];
     if format.parts.len() > MOST_PARTS {
         let given = format!("{} parts", format.parts.len());
@@ -28,7 +30,7 @@ fn bind(format: &Format) -> Result<[Option<Bound>; MOST_PARTS], Error> {
     }
     for (slot, part) in bound.iter_mut().zip(&format.parts) {
         let rows = match part.coding {
-            Coding::Scheme { scheme, .. } => Some(Rows::new(&scheme, part.cols)?),
+            Coding::Scheme { scheme, .. } => Some(Rows::new(&scheme, part.cols, options.kernels()?)?),
             _ => None,
         };
         if rows.is_some_and(|rows| rows.scale_bytes > MOST_SCALES) {
@@ -75,21 +77,43 @@ fn rows_of(format: &Format, elements: usize) -> Result<usize, Error> {
 ///
 /// # Errors
 /// Rows that are not whole, or pages of another length than the rows need.
-pub fn pack(format: &Format, rows: &[u16], entries: usize, pages: &mut [u8]) -> Result<(), Error> {
+pub fn pack(
+    format: &Format,
+    rows: &[u16],
+    entries: usize,
+    pages: &mut [u8],
+    options: &Options,
+) -> Result<(), Error> {
     let count = rows_of(format, rows.len())?;
     check(format, entries, count, pages.len())?;
-    let bound = bind(format)?;
-    let chunks = rows.chunks(entries * format.dim);
-    for (page, rows) in pages.chunks_exact_mut(format.page_bytes(entries)).zip(chunks) {
-        let used = rows.len() / format.dim;
-        page[used * format.data_bytes..].fill(0);
-        for (k, row) in rows.chunks_exact(format.dim).enumerate() {
-            for bound in bound.iter().flatten() {
-                encode_part(format, bound, entries, k, row, page);
+    let bound = bind(format, options)?;
+    let (page_bytes, page_rows) = (format.page_bytes(entries), entries * format.dim);
+    let share = options.share(2 * rows.len(), count.div_ceil(entries));
+    parallel::pairs(
+        rows.chunks(share * page_rows).zip(pages.chunks_mut(share * page_bytes)),
+        |(rows, pages)| {
+            for (page, rows) in pages.chunks_exact_mut(page_bytes).zip(rows.chunks(page_rows)) {
+                pack_page(format, &bound, entries, rows, page);
             }
+        },
+    );
+    Ok(())
+}
+
+fn pack_page(
+    format: &Format,
+    bound: &[Option<Bound>],
+    entries: usize,
+    rows: &[u16],
+    page: &mut [u8],
+) {
+    let used = rows.len() / format.dim;
+    page[used * format.data_bytes..].fill(0);
+    for (k, row) in rows.chunks_exact(format.dim).enumerate() {
+        for bound in bound.iter().flatten() {
+            encode_part(format, bound, entries, k, row, page);
         }
     }
-    Ok(())
 }
 
 fn encode_part(format: &Format, bound: &Bound, entries: usize, k: usize, row: &[u16], page: &mut [u8]) {
@@ -139,18 +163,30 @@ fn gather_scales(order: ScaleOrder, stored: &[u8], linear: &mut [u8]) {
 ///
 /// # Errors
 /// As [`pack`].
-pub fn unpack(format: &Format, pages: &[u8], entries: usize, rows: &mut [u16]) -> Result<(), Error> {
+pub fn unpack(
+    format: &Format,
+    pages: &[u8],
+    entries: usize,
+    rows: &mut [u16],
+    options: &Options,
+) -> Result<(), Error> {
     let count = rows_of(format, rows.len())?;
     check(format, entries, count, pages.len())?;
-    let bound = bind(format)?;
-    let chunks = rows.chunks_mut(entries * format.dim);
-    for (page, rows) in pages.chunks_exact(format.page_bytes(entries)).zip(chunks) {
-        for (k, row) in rows.chunks_exact_mut(format.dim).enumerate() {
-            for bound in bound.iter().flatten() {
-                decode_part(format, bound, entries, k, page, row);
+    let bound = bind(format, options)?;
+    let (page_bytes, page_rows) = (format.page_bytes(entries), entries * format.dim);
+    let share = options.share(2 * rows.len(), count.div_ceil(entries));
+    parallel::pairs(
+        rows.chunks_mut(share * page_rows).zip(pages.chunks(share * page_bytes)),
+        |(rows, pages)| {
+            for (page, rows) in pages.chunks_exact(page_bytes).zip(rows.chunks_mut(page_rows)) {
+                for (k, row) in rows.chunks_exact_mut(format.dim).enumerate() {
+                    for bound in bound.iter().flatten() {
+                        decode_part(format, bound, entries, k, page, row);
+                    }
+                }
             }
-        }
-    }
+        },
+    );
     Ok(())
 }
 
@@ -202,7 +238,7 @@ pub fn move_entries(
     check(from.0, from.1, count, source.len())?;
     check(to.0, to.1, count, target.len())?;
     target.fill(0);
-    let bound = bind(from.0)?;
+    let bound = bind(from.0, &Options::default())?;
     for index in 0..count {
         let locate = |(format, entries): (&Format, usize), place| {
             let page = index / entries * format.page_bytes(entries);

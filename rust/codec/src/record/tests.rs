@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::float::f32_to_bf16;
+use crate::options::Options;
 
 /// The rows of `reference/layouts.md` section 9: token `k`, `dim` elements, stream 0 or 1.
 pub(crate) fn golden_row(k: usize, dim: usize, stream: usize) -> Vec<u16> {
@@ -24,14 +25,14 @@ fn packed(name: &str, rows: &[u16], entries: usize) -> Vec<u8> {
     let format = named(name).unwrap();
     let pages = (rows.len() / format.dim).div_ceil(entries);
     let mut out = vec![0xEE; pages * format.page_bytes(entries)];
-    pack(format, rows, entries, &mut out).unwrap();
+    pack(format, rows, entries, &mut out, &Options::default()).unwrap();
     out
 }
 
 fn unpacked(name: &str, pages: &[u8], entries: usize, count: usize) -> Vec<u16> {
     let format = named(name).unwrap();
     let mut rows = vec![0xEEEE; count * format.dim];
-    unpack(format, pages, entries, &mut rows).unwrap();
+    unpack(format, pages, entries, &mut rows, &Options::default()).unwrap();
     rows
 }
 
@@ -148,11 +149,11 @@ fn moved_entries_equal_packed_ones() {
 #[test]
 fn wrong_lengths_are_named() {
     let format = named("v4_main").unwrap();
-    let error = pack(format, &[0; 512], 64, &mut [0; 37_376]).unwrap_err().to_string();
+    let error = pack(format, &[0; 512], 64, &mut [0; 37_376], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("37376 bytes given, exactly 37440 wanted"), "{error}");
-    let error = pack(format, &[0; 500], 64, &mut [0; 37_440]).unwrap_err().to_string();
+    let error = pack(format, &[0; 500], 64, &mut [0; 37_440], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("500 given, a multiple of 512 wanted"), "{error}");
-    let error = unpack(format, &[], 0, &mut [0; 512]).unwrap_err().to_string();
+    let error = unpack(format, &[], 0, &mut [0; 512], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("entries: 0 given"), "{error}");
     assert!(named("v5").unwrap_err().to_string().contains("\"v5\""));
 }

@@ -20,9 +20,10 @@ pub(super) fn encode(
     load: impl Fn(usize) -> f32 + Copy,
     out: Planes<'_>,
 ) {
+    let Planes { codes, scales, mins } = out;
     let places = Codes::new(scheme, plan);
     let levels = scheme.element.largest();
-    out.codes.fill(0);
+    codes.fill(0);
     for cell in cells(plan) {
         let at = |(r, c): (usize, usize)| half(load(r * plan.cols + c));
         let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
@@ -31,14 +32,14 @@ pub(super) fn encode(
             max = max.max(value);
         }
         let scale = half(half(max - min) / levels);
-        out.scales[cell.index * 2..][..2].copy_from_slice(&f32_to_f16(scale).to_le_bytes());
-        out.mins[cell.index * 2..][..2].copy_from_slice(&f32_to_f16(min).to_le_bytes());
+        scales[cell.index * 2..][..2].copy_from_slice(&f32_to_f16(scale).to_le_bytes());
+        mins[cell.index * 2..][..2].copy_from_slice(&f32_to_f16(min).to_le_bytes());
         if scale == 0.0 {
             continue;
         }
         for (r, c) in cell.each() {
             let quotient = half(half(at((r, c)) - min) / scale);
-            places.put(out.codes, r, c, scheme.element.encode(quotient, scheme.cast));
+            places.put(codes, r, c, scheme.element.encode(quotient, scheme.cast));
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::element::{Cast, Element};
 use crate::error::Error;
 
 pub use scalar::Given;
-pub(crate) use scalar::{Planes, decode_blocks, encode_blocks};
+pub(crate) use scalar::{Planes, decode_blocks, decode_one, encode_blocks, multiplier};
+pub(crate) use scale::{linear_scale, nv_scale, power_of_two_code, total as nv_total};
 
 
 /// The elements that share a scale: `rows` x `cols`, where 0 stands for all of that axis.

@@ -1,0 +1,187 @@
+//! AVX2: 16 words of 16 bits.
+
+use std::arch::x86_64::*;
+
+use super::vector::{Simd, e4m3_subnormal_by_count, intrinsics};
+
+/// Proof that the CPU has AVX2.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    pub(super) fn new() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+}
+
+impl Simd for Avx2 {
+    type W = __m256i;
+    type F = __m256i;
+
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    fn load(self, words: &[u16]) -> __m256i {
+        assert!(words.len() >= 16);
+        // SAFETY: AVX2 by the token; 32 bytes are inside `words`.
+        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, bytes: &[u8]) -> __m256i {
+        assert!(bytes.len() >= 16);
+        // SAFETY: AVX2 by the token; 16 bytes are inside `bytes`.
+        unsafe { _mm256_cvtepu8_epi16(_mm_loadu_si128(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, bytes: &[u8]) -> __m256i {
+        assert!(bytes.len() >= 8);
+        // SAFETY: AVX2 by the token; 8 bytes are inside `bytes`.
+        unsafe {
+            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()));
+            let both = _mm256_or_si256(wide, _mm256_slli_epi32(wide, 12));
+            _mm256_and_si256(both, _mm256_set1_epi16(0xF))
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m256i, words: &mut [u16], stream: bool) {
+        assert!(words.len() >= 16);
+        let to = words.as_mut_ptr().cast();
+        // SAFETY: AVX2 by the token; 32 bytes are inside `words`. Callers stream only to 64-byte
+        // aligned destinations in steps of whole vectors.
+        unsafe {
+            if stream {
+                _mm256_stream_si256(to, v);
+            } else {
+                _mm256_storeu_si256(to, v);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, v: __m256i, bytes: &mut [u8], stream: bool) {
+        assert!(bytes.len() >= 16);
+        let to = bytes.as_mut_ptr().cast();
+        // SAFETY: AVX2 by the token; 16 bytes are inside `bytes`, aligned as for `store`.
+        unsafe {
+            let low = _mm256_and_si256(v, _mm256_set1_epi16(0xFF));
+            let packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, low), 0b1000);
+            let packed = _mm256_castsi256_si128(packed);
+            if stream {
+                _mm_stream_si128(to, packed);
+            } else {
+                _mm_storeu_si128(to, packed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_nibbles(self, v: __m256i, bytes: &mut [u8], stream: bool) {
+        assert!(bytes.len() >= 8);
+        let to = bytes.as_mut_ptr();
+        // SAFETY: AVX2 by the token; 8 bytes are inside `bytes`, aligned as for `store`.
+        unsafe {
+            // Low nibble + 16 x high nibble in each 32-bit lane, then 32 to 16 to 8 bits.
+            let pairs = _mm256_madd_epi16(v, _mm256_set1_epi32(0x0010_0001));
+            let words = _mm256_packus_epi32(pairs, pairs);
+            let bytes = _mm256_packus_epi16(words, words);
+            let low = _mm256_castsi256_si128(bytes);
+            let high = _mm256_extracti128_si256(bytes, 1);
+            let packed = _mm_cvtsi128_si64(_mm_unpacklo_epi32(low, high));
+            if stream {
+                _mm_stream_si64(to.cast(), packed);
+            } else {
+                to.cast::<i64>().write_unaligned(packed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self, v: __m256i) -> u16 {
+        // SAFETY: AVX2 by the token.
+        unsafe {
+            let folded = _mm_max_epu16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+            // The smallest complement is the largest.
+            let inverted = _mm_xor_si128(folded, _mm_set1_epi16(-1));
+            !(_mm_cvtsi128_si32(_mm_minpos_epu16(inverted)) as u16)
+        }
+    }
+
+    #[inline(always)]
+    fn largest_of_16(self, v: __m256i) -> [u16; 2] {
+        [self.largest(v); 2]
+    }
+
+    #[inline(always)]
+    fn lookup(self, index: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
+        // SAFETY: AVX2 by the token; a table is 16 bytes.
+        unsafe {
+            let table = _mm_loadu_si128(tables[0].as_ptr().cast());
+            let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+            // Bytes 0 to 7 low halves, 8 to 15 high halves: one shuffle finds both.
+            let table = _mm256_broadcastsi128_si256(_mm_shuffle_epi8(table, order));
+            let both = _mm256_or_si256(index, _mm256_slli_epi16(index, 8));
+            let both = _mm256_add_epi16(both, _mm256_set1_epi16(0x0800));
+            _mm256_shuffle_epi8(table, both)
+        }
+    }
+
+    #[inline(always)]
+    fn e4m3_subnormal(self, v: __m256i) -> __m256i {
+        e4m3_subnormal_by_count(self, v)
+    }
+
+    #[inline(always)]
+    fn pair(self, first: f32, _second: f32) -> __m256i {
+        self.splat_float(first)
+    }
+
+    intrinsics! {
+        fence() -> () { _mm_sfence() }
+        splat(word: u16) -> __m256i { _mm256_set1_epi16(word.cast_signed()) }
+        and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+        or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+        xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
+        add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
+        sub(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi16(a, b) }
+        sub_saturating(a: __m256i, b: __m256i) -> __m256i { _mm256_subs_epi16(a, b) }
+        min(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi16(a, b) }
+        max(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi16(a, b) }
+        shl(a: __m256i, count: i32) -> __m256i { _mm256_sll_epi16(a, _mm_cvtsi32_si128(count)) }
+        shr(a: __m256i, count: i32) -> __m256i { _mm256_srl_epi16(a, _mm_cvtsi32_si128(count)) }
+        if_above(a: __m256i, b: __m256i, yes: __m256i, no: __m256i) -> __m256i {
+            _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi16(a, b))
+        }
+        even(v: __m256i) -> __m256i { _mm256_slli_epi32(v, 16) }
+        odd(v: __m256i) -> __m256i { _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF_0000_u32.cast_signed())) }
+        merge(even: __m256i, odd: __m256i) -> __m256i { _mm256_blend_epi16(even, odd, 0b1010_1010) }
+        splat_float(value: f32) -> __m256i { _mm256_castps_si256(_mm256_set1_ps(value)) }
+        splat_int(value: i32) -> __m256i { _mm256_set1_epi32(value) }
+        multiply(a: __m256i, b: __m256i) -> __m256i {
+            _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)))
+        }
+        divide(a: __m256i, b: __m256i) -> __m256i {
+            _mm256_castps_si256(_mm256_div_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)))
+        }
+        add_float(a: __m256i, b: __m256i) -> __m256i {
+            _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)))
+        }
+        to_int_nearest(a: __m256i) -> __m256i { _mm256_cvtps_epi32(_mm256_castsi256_ps(a)) }
+        to_int_truncate(a: __m256i) -> __m256i { _mm256_cvttps_epi32(_mm256_castsi256_ps(a)) }
+        to_float(a: __m256i) -> __m256i { _mm256_castps_si256(_mm256_cvtepi32_ps(a)) }
+        and_int(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
+        or_int(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
+        add_int(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
+        sub_int(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
+        min_int(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi32(a, b) }
+        max_int(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi32(a, b) }
+        shl_int(a: __m256i, count: i32) -> __m256i { _mm256_sll_epi32(a, _mm_cvtsi32_si128(count)) }
+        shr_int(a: __m256i, count: i32) -> __m256i { _mm256_srl_epi32(a, _mm_cvtsi32_si128(count)) }
+        sar_int(a: __m256i, count: i32) -> __m256i { _mm256_sra_epi32(a, _mm_cvtsi32_si128(count)) }
+        if_above_int(a: __m256i, b: __m256i, yes: __m256i, no: __m256i) -> __m256i {
+            _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(a, b))
+        }
+    }
+}

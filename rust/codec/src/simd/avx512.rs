@@ -1,0 +1,248 @@
+//! AVX-512 F, BW, VL and DQ: 32 words of 16 bits; with VBMI a byte table for E4M3's subnormals.
+
+use std::arch::x86_64::*;
+
+use super::vector::{Simd, intrinsics};
+
+/// Proof that the CPU has AVX-512 F, BW, VL and DQ, and VBMI where `VBMI`.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512<const VBMI: bool>(());
+
+impl<const VBMI: bool> Avx512<VBMI> {
+    pub(super) fn new() -> Option<Self> {
+        let base = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq");
+        (base && (!VBMI || is_x86_feature_detected!("avx512vbmi"))).then_some(Self(()))
+    }
+}
+
+/// E4M3 codes of bf16 magnitudes from 2^-14 to 2^-6 by 3 exponent bits, 3 mantissa bits and whether
+/// anything follows: enough to round exactly.
+static E4M3_SUBNORMALS: [u8; 128] = e4m3_subnormals();
+
+const fn e4m3_subnormals() -> [u8; 128] {
+    let mut table = [0; 128];
+    let mut index = 0;
+    while index < 128 {
+        let (exponent, mantissa, sticky) = (index >> 4, index >> 1 & 7, index & 1);
+        // 1.mmm as 4 bits and the sticky bit below, in units of 2^(exponent - 18).
+        let value = ((8 + mantissa) << 1) | sticky;
+        // A step of codes, 2^-9, is 2^(9 - exponent) of these units.
+        let drop = 9 - exponent as u32;
+        let half = 1 << (drop - 1);
+        let odd = value >> drop & 1;
+        table[index] = ((value + half - 1 + odd) >> drop) as u8;
+        index += 1;
+    }
+    table
+}
+
+impl<const VBMI: bool> Simd for Avx512<VBMI> {
+    type W = __m512i;
+    type F = __m512i;
+
+    const LANES: usize = 32;
+
+    #[inline(always)]
+    fn load(self, words: &[u16]) -> __m512i {
+        assert!(words.len() >= 32);
+        // SAFETY: AVX-512 by the token; 64 bytes are inside `words`.
+        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, bytes: &[u8]) -> __m512i {
+        assert!(bytes.len() >= 32);
+        // SAFETY: AVX-512 by the token; 32 bytes are inside `bytes`.
+        unsafe { _mm512_cvtepu8_epi16(_mm256_loadu_si256(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, bytes: &[u8]) -> __m512i {
+        assert!(bytes.len() >= 16);
+        // SAFETY: AVX-512 by the token; 16 bytes are inside `bytes`.
+        unsafe {
+            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+            let both = _mm512_or_si512(wide, _mm512_slli_epi32(wide, 12));
+            _mm512_and_si512(both, _mm512_set1_epi16(0xF))
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m512i, words: &mut [u16], stream: bool) {
+        assert!(words.len() >= 32);
+        let to = words.as_mut_ptr().cast();
+        // SAFETY: AVX-512 by the token; 64 bytes are inside `words`. Callers stream only to 64-byte
+        // aligned destinations in steps of whole vectors.
+        unsafe {
+            if stream {
+                _mm512_stream_si512(to, v);
+            } else {
+                _mm512_storeu_si512(to, v);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, v: __m512i, bytes: &mut [u8], stream: bool) {
+        assert!(bytes.len() >= 32);
+        let to = bytes.as_mut_ptr().cast();
+        // SAFETY: AVX-512 by the token; 32 bytes are inside `bytes`, aligned as for `store`.
+        unsafe {
+            let packed = _mm512_cvtepi16_epi8(v);
+            if stream {
+                _mm256_stream_si256(to, packed);
+            } else {
+                _mm256_storeu_si256(to, packed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_nibbles(self, v: __m512i, bytes: &mut [u8], stream: bool) {
+        assert!(bytes.len() >= 16);
+        let to = bytes.as_mut_ptr().cast();
+        // SAFETY: AVX-512 by the token; 16 bytes are inside `bytes`, aligned as for `store`.
+        unsafe {
+            let packed = _mm512_cvtepi32_epi8(_mm512_or_si512(v, _mm512_srli_epi32(v, 12)));
+            if stream {
+                _mm_stream_si128(to, packed);
+            } else {
+                _mm_storeu_si128(to, packed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self, v: __m512i) -> u16 {
+        // SAFETY: AVX-512 by the token.
+        unsafe {
+            let v = _mm256_max_epu16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+            largest_of_256(v)
+        }
+    }
+
+    #[inline(always)]
+    fn largest_of_16(self, v: __m512i) -> [u16; 2] {
+        // SAFETY: AVX-512 by the token.
+        unsafe {
+            [
+                largest_of_256(_mm512_castsi512_si256(v)),
+                largest_of_256(_mm512_extracti64x4_epi64(v, 1)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn lookup(self, index: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
+        // SAFETY: AVX-512 by the token; a table is 16 bytes.
+        unsafe {
+            let first = _mm_loadu_si128(tables[0].as_ptr().cast());
+            let second = _mm_loadu_si128(tables[1].as_ptr().cast());
+            let both = _mm512_castsi256_si512(_mm256_set_m128i(second, first));
+            // Words 16 to 31 look into the second table.
+            let second_half = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(8), 1);
+            _mm512_permutexvar_epi16(_mm512_or_si512(index, second_half), both)
+        }
+    }
+
+    #[inline(always)]
+    fn e4m3_subnormal(self, v: __m512i) -> __m512i {
+        // SAFETY: AVX-512 and VBMI by the token; the table is 128 bytes.
+        unsafe {
+            if VBMI {
+                // From 2^-14, exponent 113, on: what is below saturates to index 0, code 0.
+                let above = _mm512_subs_epu16(v, _mm512_set1_epi16(113 << 7));
+                let sticky = _mm512_test_epi16_mask(v, _mm512_set1_epi16(0xF));
+                let index = _mm512_slli_epi16(_mm512_srli_epi16(above, 4), 1);
+                // Below 2^-14 the sticky bit may still point at entry 1, code 0 too.
+                let index = _mm512_mask_add_epi16(index, sticky, index, _mm512_set1_epi16(1));
+                let low = _mm512_loadu_si512(E4M3_SUBNORMALS.as_ptr().cast());
+                let high = _mm512_loadu_si512(E4M3_SUBNORMALS.as_ptr().add(64).cast());
+                let code = _mm512_permutex2var_epi8(low, index, high);
+                return _mm512_and_si512(code, _mm512_set1_epi16(0xFF));
+            }
+            let one = _mm512_set1_epi16(1);
+            let significand = _mm512_or_si512(
+                _mm512_and_si512(v, _mm512_set1_epi16(0x7F)),
+                _mm512_set1_epi16(0x80),
+            );
+            // 4 bits for the mantissa, one more for each exponent below 121; 16 and more give 0.
+            let drop = _mm512_sub_epi16(_mm512_set1_epi16(125), _mm512_srli_epi16(v, 7));
+            let half = _mm512_sllv_epi16(one, _mm512_sub_epi16(drop, one));
+            let odd = _mm512_and_si512(_mm512_srlv_epi16(significand, drop), one);
+            let addend = _mm512_add_epi16(_mm512_sub_epi16(half, one), odd);
+            _mm512_srlv_epi16(_mm512_add_epi16(significand, addend), drop)
+        }
+    }
+
+    #[inline(always)]
+    fn merge(self, even: __m512i, odd: __m512i) -> __m512i {
+        // SAFETY: AVX-512 by the token.
+        unsafe { _mm512_mask_blend_epi16(0xAAAA_AAAA, even, odd) }
+    }
+
+    intrinsics! {
+        fence() -> () { _mm_sfence() }
+        splat(word: u16) -> __m512i { _mm512_set1_epi16(word.cast_signed()) }
+        and(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+        or(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
+        xor(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
+        add(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi16(a, b) }
+        sub(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi16(a, b) }
+        sub_saturating(a: __m512i, b: __m512i) -> __m512i { _mm512_subs_epi16(a, b) }
+        min(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi16(a, b) }
+        max(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi16(a, b) }
+        shl(a: __m512i, count: i32) -> __m512i { _mm512_sll_epi16(a, _mm_cvtsi32_si128(count)) }
+        shr(a: __m512i, count: i32) -> __m512i { _mm512_srl_epi16(a, _mm_cvtsi32_si128(count)) }
+        if_above(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i {
+            _mm512_mask_blend_epi16(_mm512_cmpgt_epi16_mask(a, b), no, yes)
+        }
+        even(v: __m512i) -> __m512i { _mm512_slli_epi32(v, 16) }
+        odd(v: __m512i) -> __m512i { _mm512_and_si512(v, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed())) }
+        splat_float(value: f32) -> __m512i { _mm512_castps_si512(_mm512_set1_ps(value)) }
+        splat_int(value: i32) -> __m512i { _mm512_set1_epi32(value) }
+        pair(first: f32, second: f32) -> __m512i {
+            _mm512_castps_si512(_mm512_insertf32x8(_mm512_set1_ps(first), _mm256_set1_ps(second), 1))
+        }
+        multiply(a: __m512i, b: __m512i) -> __m512i {
+            _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)))
+        }
+        divide(a: __m512i, b: __m512i) -> __m512i {
+            _mm512_castps_si512(_mm512_div_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)))
+        }
+        add_float(a: __m512i, b: __m512i) -> __m512i {
+            _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)))
+        }
+        to_int_nearest(a: __m512i) -> __m512i { _mm512_cvtps_epi32(_mm512_castsi512_ps(a)) }
+        to_int_truncate(a: __m512i) -> __m512i { _mm512_cvttps_epi32(_mm512_castsi512_ps(a)) }
+        to_float(a: __m512i) -> __m512i { _mm512_castps_si512(_mm512_cvtepi32_ps(a)) }
+        and_int(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
+        or_int(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
+        add_int(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
+        sub_int(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
+        min_int(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi32(a, b) }
+        max_int(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
+        shl_int(a: __m512i, count: i32) -> __m512i { _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)) }
+        shr_int(a: __m512i, count: i32) -> __m512i { _mm512_srl_epi32(a, _mm_cvtsi32_si128(count)) }
+        sar_int(a: __m512i, count: i32) -> __m512i { _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)) }
+        if_above_int(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i {
+            _mm512_mask_blend_epi32(_mm512_cmpgt_epi32_mask(a, b), no, yes)
+        }
+    }
+}
+
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn largest_of_256(v: __m256i) -> u16 {
+    // SAFETY: the caller vouches for AVX2, which includes SSE4.1's minpos.
+    unsafe {
+        let folded = _mm_max_epu16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+        // The smallest complement is the largest.
+        let inverted = _mm_xor_si128(folded, _mm_set1_epi16(-1));
+        !(_mm_cvtsi128_si32(_mm_minpos_epu16(inverted)) as u16)
+    }
+}

@@ -1,0 +1,48 @@
+//! The kernels, one text for all levels.
+//!
+//! A block whose numbers or scale are not ordinary (NaN, infinity, a scale near the ends of fp32)
+//! goes to the scalar specification, so that every special case has one implementation.
+
+mod decode;
+mod encode;
+
+pub(super) use decode::{decode, join};
+pub(super) use encode::{encode, split};
+
+use super::vector::Simd;
+use crate::element::Element;
+
+/// bf16 and E8M0 codes between which a power-of-two scale moves every element's exponent without
+/// leaving bf16's normal range.
+const POWER_CODES: std::ops::RangeInclusive<u8> = 32..=224;
+
+/// The constants of an 8-bit float in fp32 and in bf16.
+#[derive(Clone, Copy)]
+struct Fp8 {
+    /// Stored mantissa bits.
+    mantissa: i32,
+    /// fp32 exponent of the smallest normal number.
+    lowest: i32,
+    /// The largest finite code.
+    largest: i32,
+    /// 2^k whose fp32 neighbours are one subnormal step apart: adding it rounds to a step.
+    magic: f32,
+}
+
+const E4M3: Fp8 = Fp8 { mantissa: 3, lowest: 121, largest: 0x7E, magic: 16_384.0 };
+const E5M2: Fp8 = Fp8 { mantissa: 2, lowest: 113, largest: 0x7B, magic: 128.0 };
+
+impl Fp8 {
+    #[inline(always)]
+    fn of(element: Element) -> Self {
+        if element == Element::E5M2 { E5M2 } else { E4M3 }
+    }
+}
+
+/// Nearest even at bit `drop` of 32-bit lanes.
+#[inline(always)]
+fn round_int<S: Simd>(s: S, bits: S::F, drop: i32) -> S::F {
+    let odd = s.and_int(s.shr_int(bits, drop), s.splat_int(1));
+    let addend = s.add_int(odd, s.splat_int((1 << (drop - 1)) - 1));
+    s.add_int(bits, addend)
+}

@@ -1,0 +1,237 @@
+//! Codes to bf16.
+
+use super::{E5M2, Fp8, POWER_CODES, Simd, round_int};
+use crate::element::Element;
+use crate::float::BF16_NAN;
+use crate::job::{Family, Job, NvValues, nv_plain_values, nv_values, ordinary};
+use crate::scheme::{Global, Scale};
+
+/// Blocks from which a table of a second-level scale's values pays.
+const TABLE_BLOCKS: usize = 1024;
+
+#[inline(always)]
+pub(in crate::simd) fn decode<S: Simd>(
+    s: S,
+    job: &Job<'_>,
+    family: Family,
+    codes: &[u8],
+    scales: &[u8],
+    target: &mut [u16],
+) {
+    if family == Family::Nv4 {
+        let Scale::Nv(nv) = job.scheme.scale else {
+            return job.decode_scalar(codes, scales, target);
+        };
+        if nv.global == Global::None {
+            nv4(s, job, nv_plain_values(), codes, scales, target);
+        } else if scales.len() < TABLE_BLOCKS {
+            job.decode_scalar(codes, scales, target);
+        } else {
+            nv4(s, job, &nv_values(&nv, job.multiplier(&nv)), codes, scales, target);
+        }
+    } else {
+        match job.block {
+            32 => blocks::<S, 32>(s, job, family, codes, scales, target),
+            64 => blocks::<S, 64>(s, job, family, codes, scales, target),
+            128 => blocks::<S, 128>(s, job, family, codes, scales, target),
+            _ => blocks::<S, 0>(s, job, family, codes, scales, target),
+        }
+    }
+    if job.stream {
+        s.fence();
+    }
+}
+
+#[inline(always)]
+fn blocks<S: Simd, const N: usize>(
+    s: S,
+    job: &Job<'_>,
+    family: Family,
+    codes: &[u8],
+    scales: &[u8],
+    target: &mut [u16],
+) {
+    let block = if N == 0 { job.block } else { N };
+    let bytes = if family == Family::Power4 { block / 2 } else { block };
+    let size = job.scale_bytes();
+    let pairs = target.chunks_exact_mut(block).zip(codes.chunks_exact(bytes));
+    for (index, (y, c)) in pairs.enumerate() {
+        let stored = &scales[index * size..][..size];
+        let done = match (family, stored) {
+            (Family::Power8, [code]) => power8(s, job, *code, c, y),
+            (Family::Power4, [code]) => power4(s, job, *code, c, y),
+            (Family::Power4, _) => false,
+            (Family::Int8, [a, b, c4, d]) => {
+                int8(s, job, f32::from_le_bytes([*a, *b, *c4, *d]), c, y)
+            }
+            (_, [a, b, c4, d]) => scaled8(s, job, f32::from_le_bytes([*a, *b, *c4, *d]), c, y),
+            _ => scaled8(s, job, job.given_scale(index), c, y),
+        };
+        if !done {
+            job.decode_block(index, c, stored, y);
+        }
+    }
+}
+
+/// 8-bit float codes to bf16, their exponents moved by `shift` (a multiple of 128); zero stays zero.
+#[inline(always)]
+fn fp8_words<S: Simd>(s: S, format: Fp8, steps: &[u16; 8], shift: u16, v: S::W) -> S::W {
+    let magnitude = s.and(v, s.splat(0x7F));
+    let up = 7 - format.mantissa;
+    let base = (((format.lowest - 1) << 7) as u16).wrapping_add(shift);
+    let normal = s.add(s.shl(magnitude, up), s.splat(base));
+    let (zero, seven) = (s.splat(0), s.splat(7));
+    // Subnormals by table; the shift is added where there is something to move.
+    let step = s.lookup(s.and(magnitude, seven), [steps, steps]);
+    let moved = s.add(step, s.if_above(magnitude, zero, s.splat(shift), zero));
+    let first_normal = s.splat(1 << format.mantissa);
+    let value = s.if_above(first_normal, magnitude, moved, normal);
+    let sign = s.shl(s.and(v, s.splat(0x80)), 8);
+    let signed = s.or(value, sign);
+    // Above the largest finite code: E5M2 has an infinity, then NaN without a sign.
+    let special = s.if_above(magnitude, s.splat(format.largest as u16), s.splat(BF16_NAN), signed);
+    if format.mantissa == E5M2.mantissa {
+        let infinity = s.or(s.splat(0x7F80), sign);
+        let above = s.if_above(magnitude, s.splat(0x7C), special, infinity);
+        return s.if_above(magnitude, s.splat(0x7B), above, signed);
+    }
+    special
+}
+
+/// bf16 bits of E4M3's 0 to 7 steps of 2^-9.
+const E4M3_STEPS: [u16; 8] =
+    [0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60];
+/// bf16 bits of E5M2's 0 to 3 steps of 2^-16.
+const E5M2_STEPS: [u16; 8] = [0, 0x3780, 0x3800, 0x3840, 0, 0, 0, 0];
+
+#[inline(always)]
+const fn steps(element: Element) -> &'static [u16; 8] {
+    match element {
+        Element::E5M2 => &E5M2_STEPS,
+        _ => &E4M3_STEPS,
+    }
+}
+
+/// What a power-of-two scale adds to bf16 exponents.
+#[inline(always)]
+fn shift(code: u8) -> u16 {
+    (u16::from(code) << 7).wrapping_sub(127 << 7)
+}
+
+#[inline(always)]
+fn power8<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {
+    if !POWER_CODES.contains(&code) {
+        return false;
+    }
+    let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
+    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+        let words = fp8_words(s, format, steps, shift(code), s.load_bytes(c));
+        s.store(words, y, job.stream);
+    }
+    true
+}
+
+/// fp32 products to bf16, nearest even; NaN does not occur or is quiet with zeros below.
+#[inline(always)]
+fn narrow<S: Simd>(s: S, even: S::F, odd: S::F) -> S::W {
+    s.merge(s.shr_int(round_int(s, even, 16), 16), round_int(s, odd, 16))
+}
+
+#[inline(always)]
+fn scaled8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut [u16]) -> bool {
+    if !ordinary(scale) {
+        return false;
+    }
+    let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
+    let by = s.splat_float(scale);
+    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+        let words = fp8_words(s, format, steps, 0, s.load_bytes(c));
+        let (even, odd) = (s.multiply(s.even(words), by), s.multiply(s.odd(words), by));
+        s.store(narrow(s, even, odd), y, job.stream);
+    }
+    true
+}
+
+#[inline(always)]
+fn int8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut [u16]) -> bool {
+    if !ordinary(scale) {
+        return false;
+    }
+    let by = s.splat_float(scale);
+    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+        let v = s.load_bytes(c);
+        let even = s.sar_int(s.even(s.shl(v, 8)), 24);
+        let odd = s.sar_int(s.odd(s.shl(v, 8)), 24);
+        let (even, odd) = (s.to_float(even), s.to_float(odd));
+        s.store(narrow(s, s.multiply(even, by), s.multiply(odd, by)), y, job.stream);
+    }
+    true
+}
+
+/// bf16 bits of E2M1's magnitudes.
+const E2M1_VALUES: [u16; 8] =
+    [0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0];
+
+#[inline(always)]
+fn power4<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {
+    if !POWER_CODES.contains(&code) {
+        return false;
+    }
+    let shift = shift(code);
+    let mut values = E2M1_VALUES;
+    for value in &mut values[1..] {
+        *value = value.wrapping_add(shift);
+    }
+    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES / 2)) {
+        let v = s.load_nibbles(c);
+        let value = s.lookup(s.and(v, s.splat(7)), [&values, &values]);
+        let sign = s.shl(s.and(v, s.splat(8)), 12);
+        s.store(s.or(value, sign), y, job.stream);
+    }
+    true
+}
+
+#[inline(always)]
+fn nv4<S: Simd>(
+    s: S,
+    job: &Job<'_>,
+    values: &NvValues,
+    codes: &[u8],
+    scales: &[u8],
+    target: &mut [u16],
+) {
+    let group = S::LANES / 16;
+    let whole = scales.len() / group * group;
+    let vectors = target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES / 2));
+    for ((y, c), stored) in vectors.zip(scales.chunks_exact(group)) {
+        let last = stored[group - 1];
+        if stored[0] & 0x7F == 0x7F || last & 0x7F == 0x7F {
+            // A NaN scale: the sign of its elements is dropped, which the kernel does not do.
+            for (i, scale) in stored.iter().enumerate() {
+                let y = &mut y[i * 16..][..16];
+                job.decode_block(i, &c[i * 8..][..8], std::slice::from_ref(scale), y);
+            }
+            continue;
+        }
+        let tables = [&values[usize::from(stored[0])], &values[usize::from(last)]];
+        let v = s.load_nibbles(c);
+        let value = s.lookup(s.and(v, s.splat(7)), tables);
+        let sign = s.shl(s.and(v, s.splat(8)), 12);
+        s.store(s.xor(value, sign), y, job.stream);
+    }
+    for index in whole..scales.len() {
+        let y = &mut target[index * 16..][..16];
+        job.decode_block(index, &codes[index * 8..][..8], &scales[index..=index], y);
+    }
+}
+
+/// Byte planes to words.
+#[inline(always)]
+pub(in crate::simd) fn join<S: Simd>(s: S, low: &[u8], high: &[u8], words: &mut [u16]) {
+    let whole = words.len() / S::LANES * S::LANES;
+    let planes = low.chunks_exact(S::LANES).zip(high.chunks_exact(S::LANES));
+    for (words, (low, high)) in words.chunks_exact_mut(S::LANES).zip(planes) {
+        s.store(s.or(s.load_bytes(low), s.shl(s.load_bytes(high), 8)), words, false);
+    }
+    crate::planes::join_scalar(&low[whole..], &high[whole..], &mut words[whole..]);
+}

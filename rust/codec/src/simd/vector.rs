@@ -1,0 +1,109 @@
+//! The operations that kernels are written in.
+
+/// A SIMD level: `LANES` 16-bit words per vector, and the same register seen as fp32 or int32.
+///
+/// A word vector holds consecutive elements. `even` and `odd` split it into two 32-bit vectors whose
+/// upper halves are the words (a bf16 word in the upper half of 32 bits is the fp32 of its value);
+/// `merge` undoes that. Comparisons are signed.
+pub(super) trait Simd: Copy {
+    /// Words.
+    type W: Copy;
+    /// fp32 or int32.
+    type F: Copy;
+
+    /// Words of a vector.
+    const LANES: usize;
+
+    fn load(self, words: &[u16]) -> Self::W;
+    /// `LANES` bytes, zero-extended.
+    fn load_bytes(self, bytes: &[u8]) -> Self::W;
+    /// `LANES` nibbles, low one first, zero-extended.
+    fn load_nibbles(self, bytes: &[u8]) -> Self::W;
+    fn store(self, v: Self::W, words: &mut [u16], stream: bool);
+    /// The low byte of each word.
+    fn store_bytes(self, v: Self::W, bytes: &mut [u8], stream: bool);
+    /// The low nibble of each word, whose other bits are zero.
+    fn store_nibbles(self, v: Self::W, bytes: &mut [u8], stream: bool);
+    /// Makes streamed stores visible before later ones.
+    fn fence(self);
+
+    fn splat(self, word: u16) -> Self::W;
+    fn and(self, a: Self::W, b: Self::W) -> Self::W;
+    fn or(self, a: Self::W, b: Self::W) -> Self::W;
+    fn xor(self, a: Self::W, b: Self::W) -> Self::W;
+    fn add(self, a: Self::W, b: Self::W) -> Self::W;
+    fn sub(self, a: Self::W, b: Self::W) -> Self::W;
+    fn sub_saturating(self, a: Self::W, b: Self::W) -> Self::W;
+    fn min(self, a: Self::W, b: Self::W) -> Self::W;
+    fn max(self, a: Self::W, b: Self::W) -> Self::W;
+    fn shl(self, a: Self::W, count: i32) -> Self::W;
+    fn shr(self, a: Self::W, count: i32) -> Self::W;
+    /// `yes` where a > b, else `no`.
+    fn if_above(self, a: Self::W, b: Self::W, yes: Self::W, no: Self::W) -> Self::W;
+    /// The largest word; all are non-negative.
+    fn largest(self, v: Self::W) -> u16;
+    /// The largest word of each run of 16, the last run twice where there is one.
+    fn largest_of_16(self, v: Self::W) -> [u16; 2];
+    /// 8-entry tables for words 0 to 15 and 16 to 31; indices are below 8.
+    fn lookup(self, index: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
+    /// E4M3 codes of magnitudes below 2^-6, given as bf16.
+    fn e4m3_subnormal(self, v: Self::W) -> Self::W;
+
+    fn even(self, v: Self::W) -> Self::F;
+    fn odd(self, v: Self::W) -> Self::F;
+    /// Even lanes from the lower halves of `even`, odd lanes from the upper halves of `odd`.
+    fn merge(self, even: Self::F, odd: Self::F) -> Self::W;
+    fn splat_float(self, value: f32) -> Self::F;
+    fn splat_int(self, value: i32) -> Self::F;
+    /// `first` for words 0 to 15, `second` for words 16 to 31.
+    fn pair(self, first: f32, second: f32) -> Self::F;
+    fn multiply(self, a: Self::F, b: Self::F) -> Self::F;
+    fn divide(self, a: Self::F, b: Self::F) -> Self::F;
+    fn add_float(self, a: Self::F, b: Self::F) -> Self::F;
+    fn to_int_nearest(self, a: Self::F) -> Self::F;
+    fn to_int_truncate(self, a: Self::F) -> Self::F;
+    fn to_float(self, a: Self::F) -> Self::F;
+    fn and_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn or_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn add_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn min_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn max_int(self, a: Self::F, b: Self::F) -> Self::F;
+    fn shl_int(self, a: Self::F, count: i32) -> Self::F;
+    fn shr_int(self, a: Self::F, count: i32) -> Self::F;
+    /// With the sign.
+    fn sar_int(self, a: Self::F, count: i32) -> Self::F;
+    /// `yes` where a > b as integers, else `no`.
+    fn if_above_int(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
+}
+
+/// Methods of a level whose bodies are intrinsics: each is an unsafe block that the token covers.
+macro_rules! intrinsics {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $body:expr })*) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: $ty),*) -> $ret {
+                // SAFETY: the token exists only where the CPU has these features; register
+                // intrinsics have no other condition.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+pub(super) use intrinsics;
+
+/// Counts in each lane how many thresholds of E4M3's subnormals the bf16 magnitude has passed:
+/// (i + 0.5) x 2^-9, a tie passing where i is odd.
+#[inline(always)]
+pub(super) fn e4m3_subnormal_by_count<S: Simd>(s: S, v: S::W) -> S::W {
+    let one = s.splat(1);
+    let mut code = s.splat(0);
+    for threshold in E4M3_STEPS {
+        code = s.add(code, s.if_above(v, s.splat(threshold), one, s.splat(0)));
+    }
+    code
+}
+
+/// bf16 bits of (i + 0.5) x 2^-9 for i = 0 to 7, one less where i is odd.
+const E4M3_STEPS: [u16; 8] =
+    [0x3A80, 0x3B3F, 0x3BA0, 0x3BDF, 0x3C10, 0x3C2F, 0x3C50, 0x3C6F];
