@@ -120,14 +120,17 @@ pub fn encode(
         let planes = Planes { codes, scales, mins };
         match (source, family(scheme, cols)) {
             (Source::Bf16(s), Some(family)) => {
-                let stream = stream && (planes.codes.as_ptr() as usize).is_multiple_of(STREAM_ALIGNMENT);
+                let stream =
+                    stream && (planes.codes.as_ptr() as usize).is_multiple_of(STREAM_ALIGNMENT);
                 let job = Job::new(scheme, &plan, given, stream);
                 (kernels.encode)(&job, family, s, planes.codes, planes.scales);
             }
             (Source::Bf16(s), None) => {
                 encode_blocks(scheme, &plan, |i| bf16_to_f32(s[i]), given, planes);
             }
-            (Source::F16(s), _) => encode_blocks(scheme, &plan, |i| f16_to_f32(s[i]), given, planes),
+            (Source::F16(s), _) => {
+                encode_blocks(scheme, &plan, |i| f16_to_f32(s[i]), given, planes);
+            }
             (Source::F32(s), _) => encode_blocks(scheme, &plan, |i| s[i], given, planes),
         }
     });
@@ -234,7 +237,11 @@ impl Share {
         })
     }
 
-    fn cut<'a>(&self, bytes: &'a mut [u8], each: usize) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
+    fn cut<'a>(
+        &self,
+        bytes: &'a mut [u8],
+        each: usize,
+    ) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
         let mut rest = Some(bytes);
         (0..self.count).filter_map(move |_| {
             let bytes = rest.take()?;
@@ -244,7 +251,11 @@ impl Share {
         })
     }
 
-    fn slices<'a>(&self, mut bytes: &'a [u8], each: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    fn slices<'a>(
+        &self,
+        mut bytes: &'a [u8],
+        each: usize,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         (0..self.count).map(move |_| {
             let (head, tail) = bytes.split_at(each.min(bytes.len()));
             bytes = tail;

@@ -1,6 +1,7 @@
 //! Element formats: the code of one number without its scale.
 
-use crate::float::{Grid, Rounding};
+use crate::error::{Error, exact};
+use crate::float::{Grid, Rounding, Source, bf16_to_f32, f16_to_f32};
 
 /// An element format.
 ///
@@ -219,7 +220,11 @@ impl Element {
         let sign_bit = 1u32 << (self.bits() - 1);
         let magnitude = value.to_bits() & 0x7FFF_FFFF;
         if magnitude > 0x7F80_0000 {
-            let nan = if specials.unsigned_zero { sign_bit } else { specials.nan.unwrap_or(specials.largest) };
+            let nan = if specials.unsigned_zero {
+                sign_bit
+            } else {
+                specials.nan.unwrap_or(specials.largest)
+            };
             return nan as u8;
         }
         let rounded = match magnitude {
@@ -249,7 +254,11 @@ impl Element {
             Rounding::NearestEven => value.round_ties_even(),
             Rounding::NearestAway => value.round(),
             Rounding::NearestTowardZero => {
-                if (value - value.trunc()).abs() > 0.5 { value.round() } else { value.trunc() }
+                if (value - value.trunc()).abs() > 0.5 {
+                    value.round()
+                } else {
+                    value.trunc()
+                }
             }
             Rounding::Truncate => value.trunc(),
         };
@@ -285,6 +294,35 @@ impl Element {
             return f32::NAN;
         };
         if negative { -value } else { value }
+    }
+}
+
+impl Element {
+    /// The codes of a whole source, one per byte.
+    ///
+    /// # Errors
+    /// [`Error::Length`] unless `out` has one byte per element.
+    pub fn encode_all(self, source: Source<'_>, cast: Cast, out: &mut [u8]) -> Result<(), Error> {
+        exact("out", out.len(), source.len(), "bytes", || format!("{} elements", source.len()))?;
+        let encode = |(code, value): (&mut u8, f32)| *code = self.encode(value, cast);
+        match source {
+            Source::Bf16(s) => {
+                out.iter_mut().zip(s.iter().map(|b| bf16_to_f32(*b))).for_each(encode);
+            }
+            Source::F16(s) => out.iter_mut().zip(s.iter().map(|b| f16_to_f32(*b))).for_each(encode),
+            Source::F32(s) => out.iter_mut().zip(s.iter().copied()).for_each(encode),
+        }
+        Ok(())
+    }
+
+    /// The values of codes, one per byte.
+    ///
+    /// # Errors
+    /// [`Error::Length`] unless `out` has one number per code.
+    pub fn decode_all(self, codes: &[u8], out: &mut [f32]) -> Result<(), Error> {
+        exact("out", out.len(), codes.len(), "elements", || format!("{} codes", codes.len()))?;
+        out.iter_mut().zip(codes).for_each(|(value, code)| *value = self.decode(*code));
+        Ok(())
     }
 }
 

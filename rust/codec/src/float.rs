@@ -72,7 +72,9 @@ impl Grid {
             // The fraction has at most 10 bits: the conversion is exact; so is the power of two.
             return fraction as f32 * power_of_two_bits(self.min_exponent(), self.mantissa);
         }
-        f32::from_bits(((exponent + self.min_exponent() - 1) << 23) | (fraction << (23 - self.mantissa)))
+        f32::from_bits(
+            ((exponent + self.min_exponent() - 1) << 23) | (fraction << (23 - self.mantissa)),
+        )
     }
 }
 

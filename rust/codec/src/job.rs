@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use crate::element::{Cast, Element, Overflow};
 use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
 use crate::scheme::{
-    Given, Global, NvScale, Pack, Plan, Planes, Scale, ScaleArith, Scheme,
-    decode_blocks, decode_one, encode_blocks, multiplier, nv_scale, nv_total,
+    Given, Global, NvScale, Pack, Plan, Planes, Scale, ScaleArith, Scheme, decode_blocks,
+    decode_one, encode_blocks, multiplier, nv_scale, nv_total,
 };
 
 /// The kinds of scheme that have kernels of their own.
@@ -39,7 +39,8 @@ pub(crate) fn family(scheme: &Scheme, cols: usize) -> Option<Family> {
     match scheme.scale {
         Scale::Nv(nv) => {
             let plain = scheme.element == Element::E2M1 && !nv.four_over_six;
-            (plain && block == 16 && scheme.cast.overflow == Overflow::Saturate).then_some(Family::Nv4)
+            (plain && block == 16 && scheme.cast.overflow == Overflow::Saturate)
+                .then_some(Family::Nv4)
         }
         _ if !block.is_multiple_of(QUANTUM) => None,
         Scale::Power(_) if fp8 && canonical => Some(Family::Power8),
@@ -103,14 +104,26 @@ impl<'a> Job<'a> {
     }
 
     /// Encodes block `index` by the specification.
-    pub(crate) fn encode_block(&self, index: usize, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
+    pub(crate) fn encode_block(
+        &self,
+        index: usize,
+        source: &[u16],
+        codes: &mut [u8],
+        scales: &mut [u8],
+    ) {
         let planes = Planes { codes, scales, mins: &mut [] };
         let load = |i: usize| bf16_to_f32(source[i]);
         encode_blocks(self.scheme, &self.plan, load, self.given_of(index), planes);
     }
 
     /// Decodes block `index` by the specification.
-    pub(crate) fn decode_block(&self, index: usize, codes: &[u8], scales: &[u8], target: &mut [u16]) {
+    pub(crate) fn decode_block(
+        &self,
+        index: usize,
+        codes: &[u8],
+        scales: &[u8],
+        target: &mut [u16],
+    ) {
         let store = |i: usize, value| target[i] = f32_to_bf16(value);
         decode_blocks(self.scheme, &self.plan, codes, scales, &[], self.given_of(index), store);
     }
@@ -136,7 +149,13 @@ impl<'a> Job<'a> {
 
     /// The E4M3 scale code of a bf16 amax, from a table where the rule has no second level.
     #[inline]
-    pub(crate) fn nv_code(&self, nv: &NvScale, table: Option<&[u8; 0x8000]>, amax: u16, multiplier: f32) -> u8 {
+    pub(crate) fn nv_code(
+        &self,
+        nv: &NvScale,
+        table: Option<&[u8; 0x8000]>,
+        amax: u16,
+        multiplier: f32,
+    ) -> u8 {
         match table {
             Some(table) => table[usize::from(amax & 0x7FFF)],
             None => nv_scale(nv, bf16_to_f32(amax), 6.0, multiplier).0,
@@ -157,7 +176,8 @@ pub(crate) fn nv_table(nv: &NvScale) -> Option<&'static [u8; 0x8000]> {
         return None;
     }
     let floor = [0.0, 0.001_953_125, 0.015_625].iter().position(|f| *f == nv.floor)?;
-    let index = floor * 4 + usize::from(nv.arith == ScaleArith::Divide) * 2 + usize::from(nv.round_up);
+    let index =
+        floor * 4 + usize::from(nv.arith == ScaleArith::Divide) * 2 + usize::from(nv.round_up);
     let table = TABLES[index].get_or_init(|| {
         let mut table = Box::new([0; 0x8000]);
         for (amax, code) in (0u16..).zip(table.iter_mut()) {

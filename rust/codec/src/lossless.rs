@@ -57,7 +57,11 @@ impl Packer {
         let wanted = bound(words.len());
         let Ok(count) = u32::try_from(words.len()) else {
             let given = words.len().to_string();
-            return Err(Error::Argument { what: "words", given, wanted: "at most 2^32 - 1".to_owned() });
+            return Err(Error::Argument {
+                what: "words",
+                given,
+                wanted: "at most 2^32 - 1".to_owned(),
+            });
         };
         if out.len() < wanted {
             let (given, wanted) = (format!("{} bytes", out.len()), format!("at least {wanted}"));
@@ -84,12 +88,18 @@ impl Packer {
     pub fn decode(&mut self, frame: &[u8], words: &mut [u16]) -> Result<(), Error> {
         let count = frame_words(frame)?;
         if count != words.len() {
-            return Err(Error::Frame(format!("{count} words in it, room for {} given", words.len())));
+            return Err(Error::Frame(format!(
+                "{count} words in it, room for {} given",
+                words.len()
+            )));
         }
         let first = header(frame)?.1;
         let body = &frame[HEADER..];
         let Some((first, second)) = body.split_at_checked(first) else {
-            return Err(Error::Frame(format!("{} bytes, {first} wanted for the low plane", body.len())));
+            return Err(Error::Frame(format!(
+                "{} bytes, {first} wanted for the low plane",
+                body.len()
+            )));
         };
         self.planes.resize(2 * count, 0);
         let (low, high) = self.planes.split_at_mut(count);
@@ -108,7 +118,8 @@ fn header(frame: &[u8]) -> Result<(usize, usize), Error> {
     let Some((header, _)) = frame.split_first_chunk::<HEADER>() else {
         return Err(Error::Frame(format!("{} bytes, at least {HEADER} wanted", frame.len())));
     };
-    let [magic, words, first] = [0, 4, 8].map(|i| [header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let [magic, words, first] =
+        [0, 4, 8].map(|i| [header[i], header[i + 1], header[i + 2], header[i + 3]]);
     if magic != MAGIC {
         return Err(Error::Frame("magic KVBP missing".to_owned()));
     }
@@ -178,7 +189,9 @@ mod tests {
     fn bell(count: usize) -> Vec<u16> {
         let mut state = 1u64;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / 16_777_216.0 - 0.5
         };
         (0..count).map(|_| f32_to_bf16((0..6).map(|_| next()).sum())).collect()
@@ -211,7 +224,9 @@ mod tests {
         out[0] ^= 1;
         let error = packer.decode(&out[..length], &mut back).unwrap_err().to_string();
         assert!(error.contains("KVBP"), "{error}");
-        assert!(packer.encode(&words, &mut [0; 10]).unwrap_err().to_string().contains("out: 10 bytes"));
+        assert!(
+            packer.encode(&words, &mut [0; 10]).unwrap_err().to_string().contains("out: 10 bytes")
+        );
     }
 
     #[test]

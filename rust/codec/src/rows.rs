@@ -40,7 +40,13 @@ impl Rows {
     }
 
     /// Encodes one row into buffers of exactly `code_bytes` and `scale_bytes`.
-    pub(crate) fn encode(&self, row: &[u16], given: Given<'_>, codes: &mut [u8], scales: &mut [u8]) {
+    pub(crate) fn encode(
+        &self,
+        row: &[u16],
+        given: Given<'_>,
+        codes: &mut [u8],
+        scales: &mut [u8],
+    ) {
         let job = Job::new(&self.scheme, &self.plan, given, false);
         match self.family {
             Some(family) => (self.kernels.encode)(&job, family, row, codes, scales),

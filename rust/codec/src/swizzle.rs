@@ -80,7 +80,13 @@ impl ScaleLayout {
     ///
     /// # Errors
     /// Buffers that do not fit the shape, shapes that do not divide by 4 where the layout asks.
-    pub fn apply(self, linear: &[u8], rows: usize, groups: usize, out: &mut [u8]) -> Result<(), Error> {
+    pub fn apply(
+        self,
+        linear: &[u8],
+        rows: usize,
+        groups: usize,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
         self.check(linear.len(), out.len(), rows, groups)?;
         out.fill(0);
         for (index, byte) in linear.iter().enumerate() {
@@ -93,7 +99,13 @@ impl ScaleLayout {
     ///
     /// # Errors
     /// As [`ScaleLayout::apply`].
-    pub fn undo(self, laid: &[u8], rows: usize, groups: usize, linear: &mut [u8]) -> Result<(), Error> {
+    pub fn undo(
+        self,
+        laid: &[u8],
+        rows: usize,
+        groups: usize,
+        linear: &mut [u8],
+    ) -> Result<(), Error> {
         self.check(linear.len(), laid.len(), rows, groups)?;
         for (index, byte) in linear.iter_mut().enumerate() {
             *byte = laid[self.position(index / groups, index % groups, groups)];

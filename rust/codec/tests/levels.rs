@@ -3,7 +3,9 @@
 use kvstore_codec::record::{self, pack, unpack};
 use kvstore_codec::scheme::presets::{self, Preset};
 use kvstore_codec::scheme::{Given, Global, Scale};
-use kvstore_codec::{Coded, Encoded, Level, Options, Source, Stores, Target, decode, encode, planes};
+use kvstore_codec::{
+    Coded, Encoded, Level, Options, Source, Stores, Target, decode, encode, planes,
+};
 use proptest::prelude::*;
 
 /// A row's numbers: ordinary ones, ties of every format, and what has no ordinary scale.
@@ -75,14 +77,14 @@ fn simd_levels() -> Vec<Options> {
     levels.map(|level| Options { level: Some(level), threads: 1, stores: Stores::Cached }).collect()
 }
 
-const SCALAR: Options =
-    Options { level: Some(Level::Scalar), threads: 1, stores: Stores::Cached };
+const SCALAR: Options = Options { level: Some(Level::Scalar), threads: 1, stores: Stores::Cached };
 
 fn check(case: &Case, words: &[u16], noise: &[u8], shift: usize) -> Result<(), TestCaseError> {
     let name = &case.preset.name;
     let wanted = case.encode(words, shift, &SCALAR);
     // Random bytes too: a decoder takes what it finds.
-    let fill = |b: &Vec<u8>| b.iter().zip(noise.iter().cycle()).map(|(_, n)| *n).collect::<Vec<u8>>();
+    let fill =
+        |b: &Vec<u8>| b.iter().zip(noise.iter().cycle()).map(|(_, n)| *n).collect::<Vec<u8>>();
     let random = [fill(&wanted[0]), fill(&wanted[1]), fill(&wanted[2])];
     let decoded = [&wanted, &random].map(|bytes| case.decode(bytes, shift, &SCALAR));
     for options in simd_levels() {
@@ -204,10 +206,12 @@ fn levels_agree_on_every_bf16_pattern() {
 #[test]
 fn threads_and_streamed_stores_change_no_byte() {
     let (rows, cols) = (16_411, 512);
-    let words: Vec<u16> = (0..rows * cols).map(|i| (i as u32).wrapping_mul(0x9E37_79B1) as u16).collect();
+    let words: Vec<u16> =
+        (0..rows * cols).map(|i| (i as u32).wrapping_mul(0x9E37_79B1) as u16).collect();
     // 64-byte aligned destinations inside larger buffers.
     let aligned = |bytes: &[u8]| bytes.as_ptr().align_offset(64);
-    for name in ["fp8_e4m3.ue8m0.64", "mxfp4.floor", "nvfp4", "kivi_v.int4", "int8.per_token_head"] {
+    for name in ["fp8_e4m3.ue8m0.64", "mxfp4.floor", "nvfp4", "kivi_v.int4", "int8.per_token_head"]
+    {
         let preset = presets::named(name).unwrap();
         let case = Case { preset, cols, rows };
         let sizes = preset.scheme.sizes(rows, cols).unwrap();
@@ -223,7 +227,8 @@ fn threads_and_streamed_stores_change_no_byte() {
                 scales: &mut scales,
                 mins: &mut mins,
             };
-            encode(&preset.scheme, Source::Bf16(&words), cols, case.given(), out, &options).unwrap();
+            encode(&preset.scheme, Source::Bf16(&words), cols, case.given(), out, &options)
+                .unwrap();
             assert!(codes[at..at + sizes.codes] == wanted[0], "{name}");
             assert!(scales == wanted[1] && mins == wanted[2], "{name}");
             let mut target = vec![0u16; rows * cols + 32];

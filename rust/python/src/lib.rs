@@ -2,6 +2,7 @@
 
 mod layout;
 mod sim;
+mod codec;
 
 use pyo3::prelude::*;
 
@@ -16,4 +17,5 @@ mod _core {
         Architecture, Group, Layout, ResumePlan, architectures, keep, records, resume_plan,
         usage_tokens,
     };
+    use super::codec::codec;
 }

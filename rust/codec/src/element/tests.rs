@@ -94,7 +94,8 @@ fn fnuz_bytes_are_half_of_ocp_bytes() {
 #[test]
 fn fp4_ties_follow_the_rule() {
     let ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0];
-    let with = |rounding| ties.map(|x| Element::E2M1.encode(x, Cast { rounding, ..Cast::CANONICAL }));
+    let with =
+        |rounding| ties.map(|x| Element::E2M1.encode(x, Cast { rounding, ..Cast::CANONICAL }));
     assert_eq!(with(Rounding::NearestEven), [0, 2, 2, 4, 4, 6, 6]);
     assert_eq!(with(Rounding::NearestTowardZero), [0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(with(Rounding::NearestAway), [1, 2, 3, 4, 5, 6, 7]);

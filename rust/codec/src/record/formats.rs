@@ -64,7 +64,12 @@ fn mla() -> Vec<Format> {
             vec![copy(576, 0)],
         ),
         format(
-            ("fp8_ds_mla", "FlashMLA", "2026-04-29", "656 B; power-of-two fp32 scales: exact in every reader"),
+            (
+                "fp8_ds_mla",
+                "FlashMLA",
+                "2026-04-29",
+                "656 B; power-of-two fp32 scales: exact in every reader",
+            ),
             (656, 0, 1),
             v32("fp8_e4m3.pow2_f32.128"),
         ),
@@ -79,7 +84,12 @@ fn mla() -> Vec<Format> {
             v32("fp8_e4m3.raw_f32.128.sglang"),
         ),
         format(
-            ("nvfp4_ds_mla", "vLLM", VLLM, "352 B; rotary part e4m3 without a scale, scales strided by 4"),
+            (
+                "nvfp4_ds_mla",
+                "vLLM",
+                VLLM,
+                "352 B; rotary part e4m3 without a scale, scales strided by 4",
+            ),
             (352, 0, 1),
             vec![strided, rotary],
         ),
@@ -98,12 +108,22 @@ fn v4() -> Vec<Format> {
     let fp4 = |scales| vec![coded("nvfp4", 512, 0, scales)];
     vec![
         format(
-            ("v4_main", "vLLM, SGLang", VLLM, "584 B = 576 + 8 split; amax >= 1e-4; page a multiple of 576"),
+            (
+                "v4_main",
+                "vLLM, SGLang",
+                VLLM,
+                "584 B = 576 + 8 split; amax >= 1e-4; page a multiple of 576",
+            ),
             (576, 8, 576),
             main("fp8_e4m3.ue8m0.64"),
         ),
         format(
-            ("v4_main.flashmla", "FlashMLA", "2026-04-29", "584 B with scale >= 1e-4, page not padded"),
+            (
+                "v4_main.flashmla",
+                "FlashMLA",
+                "2026-04-29",
+                "584 B with scale >= 1e-4, page not padded",
+            ),
             (576, 8, 1),
             main("fp8_e4m3.ue8m0.64.scale_floor"),
         ),
@@ -113,7 +133,12 @@ fn v4() -> Vec<Format> {
             fp8(Data(512)),
         ),
         format(
-            ("v41_window.split", "vLLM", VLLM, "528 B split: values of the page, then scales; page a multiple of 512"),
+            (
+                "v41_window.split",
+                "vLLM",
+                VLLM,
+                "528 B split: values of the page, then scales; page a multiple of 512",
+            ),
             (512, 16, 512),
             fp8(Tail(0)),
         ),
@@ -152,7 +177,12 @@ fn indexer() -> Vec<Format> {
             fp8(),
         ),
         format(
-            ("index_fp8.ue8m0", "DeepGEMM", "2026-06-23", "132 B split; the 4 bytes are UE8M0, one per 32"),
+            (
+                "index_fp8.ue8m0",
+                "DeepGEMM",
+                "2026-06-23",
+                "132 B split; the 4 bytes are UE8M0, one per 32",
+            ),
             (128, 4, 1),
             packed(),
         ),
@@ -172,7 +202,12 @@ fn indexer() -> Vec<Format> {
             fp4(main),
         ),
         format(
-            ("index_fp4.deepgemm", "DeepGEMM", "2026-06-23", "68 B split; ties toward zero, -0 cleared, amax >= 1e-4"),
+            (
+                "index_fp4.deepgemm",
+                "DeepGEMM",
+                "2026-06-23",
+                "68 B split; ties toward zero, -0 cleared, amax >= 1e-4",
+            ),
             (64, 4, 1),
             fp4("fp4.ue8m0.32.deepgemm"),
         ),

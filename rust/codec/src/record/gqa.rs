@@ -137,7 +137,14 @@ impl Page {
     }
 
     /// Position in a side's scale plane of scale `s` of (token, head).
-    fn scale_place(&self, row: &Row, value_side: bool, token: usize, head: usize, s: usize) -> usize {
+    fn scale_place(
+        &self,
+        row: &Row,
+        value_side: bool,
+        token: usize,
+        head: usize,
+        s: usize,
+    ) -> usize {
         let (token, s) = if value_side && self.scales == Scales::AfterSwizzledV {
             swizzle::four_by_four(token, s, row.scales)
         } else {
@@ -162,7 +169,9 @@ impl Page {
     /// The scale of a side in the form that its scheme takes; 1.0 where it takes none.
     fn given<'a>(&self, scale: &'a f32) -> Result<Given<'a>, Error> {
         let takes = match self.scheme.map(|s| s.scale) {
-            Some(Scale::Given) => return Ok(Given { scale: std::slice::from_ref(scale), global: None }),
+            Some(Scale::Given) => {
+                return Ok(Given { scale: std::slice::from_ref(scale), global: None });
+            }
             Some(Scale::Nv(nv)) => nv.global != Global::None,
             _ => false,
         };
@@ -220,7 +229,12 @@ impl Page {
     ///
     /// # Errors
     /// As [`Page::pack`].
-    pub fn unpack(&self, page: &[u8], scales: [f32; 2], sides: [&mut [u16]; 2]) -> Result<(), Error> {
+    pub fn unpack(
+        &self,
+        page: &[u8],
+        scales: [f32; 2],
+        sides: [&mut [u16]; 2],
+    ) -> Result<(), Error> {
         self.check(page.len(), &scales, [sides[0].len(), sides[1].len()])?;
         let row = self.row()?;
         let half = page.len() / 2;

@@ -26,11 +26,17 @@ fn bind(format: &Format, options: &Options) -> Result<[Option<Bound>; MOST_PARTS
     let mut bound = [const { None }; MOST_PARTS];
     if format.parts.len() > MOST_PARTS {
         let given = format!("{} parts", format.parts.len());
-        return Err(Error::Argument { what: "format", given, wanted: format!("at most {MOST_PARTS}") });
+        return Err(Error::Argument {
+            what: "format",
+            given,
+            wanted: format!("at most {MOST_PARTS}"),
+        });
     }
     for (slot, part) in bound.iter_mut().zip(&format.parts) {
         let rows = match part.coding {
-            Coding::Scheme { scheme, .. } => Some(Rows::new(&scheme, part.cols, options.kernels()?)?),
+            Coding::Scheme { scheme, .. } => {
+                Some(Rows::new(&scheme, part.cols, options.kernels()?)?)
+            }
             _ => None,
         };
         if rows.is_some_and(|rows| rows.scale_bytes > MOST_SCALES) {
@@ -44,12 +50,7 @@ fn bind(format: &Format, options: &Options) -> Result<[Option<Bound>; MOST_PARTS
 }
 
 /// Checks that `pages` are whole pages that hold `rows` entries; gives their number.
-fn check(
-    format: &Format,
-    entries: usize,
-    rows: usize,
-    pages: usize,
-) -> Result<(), Error> {
+fn check(format: &Format, entries: usize, rows: usize, pages: usize) -> Result<(), Error> {
     if entries == 0 {
         return Err(Error::Argument {
             what: "entries",
@@ -116,7 +117,14 @@ fn pack_page(
     }
 }
 
-fn encode_part(format: &Format, bound: &Bound, entries: usize, k: usize, row: &[u16], page: &mut [u8]) {
+fn encode_part(
+    format: &Format,
+    bound: &Bound,
+    entries: usize,
+    k: usize,
+    row: &[u16],
+    page: &mut [u8],
+) {
     let Part { col, cols, at, coding } = bound.part;
     let row = &row[col..col + cols];
     let at = format.offset(entries, k, at);
@@ -190,7 +198,14 @@ pub fn unpack(
     Ok(())
 }
 
-fn decode_part(format: &Format, bound: &Bound, entries: usize, k: usize, page: &[u8], row: &mut [u16]) {
+fn decode_part(
+    format: &Format,
+    bound: &Bound,
+    entries: usize,
+    k: usize,
+    page: &[u8],
+    row: &mut [u16],
+) {
     let Part { col, cols, at, coding } = bound.part;
     let row = &mut row[col..col + cols];
     let at = format.offset(entries, k, at);

@@ -117,7 +117,9 @@ fn unused_entries_are_zero_and_not_read_back() {
         let last = 3 * format.page_bytes(4);
         let first = &pages[last..last + format.data_bytes];
         assert_eq!(first, &full[last..last + format.data_bytes], "{}", format.name);
-        assert!(pages[last + format.data_bytes..last + 4 * format.data_bytes].iter().all(|b| *b == 0));
+        assert!(
+            pages[last + format.data_bytes..last + 4 * format.data_bytes].iter().all(|b| *b == 0)
+        );
         let back = unpacked(format.name, &pages, 4, 13);
         assert_eq!(packed(format.name, &back, 4).len(), pages.len());
     }
@@ -149,9 +151,11 @@ fn moved_entries_equal_packed_ones() {
 #[test]
 fn wrong_lengths_are_named() {
     let format = named("v4_main").unwrap();
-    let error = pack(format, &[0; 512], 64, &mut [0; 37_376], &Options::default()).unwrap_err().to_string();
+    let error =
+        pack(format, &[0; 512], 64, &mut [0; 37_376], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("37376 bytes given, exactly 37440 wanted"), "{error}");
-    let error = pack(format, &[0; 500], 64, &mut [0; 37_440], &Options::default()).unwrap_err().to_string();
+    let error =
+        pack(format, &[0; 500], 64, &mut [0; 37_440], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("500 given, a multiple of 512 wanted"), "{error}");
     let error = unpack(format, &[], 0, &mut [0; 512], &Options::default()).unwrap_err().to_string();
     assert!(error.contains("entries: 0 given"), "{error}");

@@ -12,7 +12,6 @@ pub use scalar::Given;
 pub(crate) use scalar::{Planes, decode_blocks, decode_one, encode_blocks, multiplier};
 pub(crate) use scale::{linear_scale, nv_scale, power_of_two_code, total as nv_total};
 
-
 /// The elements that share a scale: `rows` x `cols`, where 0 stands for all of that axis.
 ///
 /// Rows are tokens (or tokens x heads), columns are channels: `{1, 128}` is one scale per token and
@@ -264,7 +263,8 @@ impl Scheme {
     }
 
     pub(crate) fn plan(&self, rows: usize, cols: usize) -> Result<Plan, Error> {
-        let by = || format!("blocks of {}x{} {}", self.block.rows, self.block.cols, self.element.name());
+        let by =
+            || format!("blocks of {}x{} {}", self.block.rows, self.block.cols, self.element.name());
         let whole = |what, given: usize, block: usize| match block {
             0 => Ok(given.max(1)),
             _ if given.is_multiple_of(block) => Ok(block),

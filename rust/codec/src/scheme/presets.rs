@@ -73,7 +73,13 @@ const fn floored_fp4(min_code: u8) -> PowerScale {
     PowerScale { min_code, nan_code: Some(0xFF), ..POWER }
 }
 
-const fn linear(element: Element, block: Block, max: f32, floor: Floor, quotient: Quotient) -> Scheme {
+const fn linear(
+    element: Element,
+    block: Block,
+    max: f32,
+    floor: Floor,
+    quotient: Quotient,
+) -> Scheme {
     let scale = Scale::Linear(LinearScale { max, arith: ScaleArith::Divide, floor });
     Scheme { block, quotient, ..base(element, 0, scale) }
 }
@@ -129,37 +135,124 @@ fn fp8_linear(list: &mut List) {
     let channel = Block { rows: 128, cols: 1 };
     let raw = |block, floor, quotient| linear(e, block, 448.0, floor, quotient);
     let name = "fp8_e4m3.raw_f32.128";
-    list.add(name, VLLM, "656-byte record: scale as it is, floor FLT_MIN", raw(ROW_128, Floor::Scale(f32::MIN_POSITIVE), Divide));
-    list.add(format!("{name}.sglang"), SGLANG, "no floor; x times 1/s", raw(ROW_128, Floor::None, Reciprocal));
-    list.add(format!("{name}.deepgemm"), DEEPGEMM, "amax >= 1e-4; x times 1/s", raw(ROW_128, floor, Reciprocal));
-    list.add(format!("{name}.tilekernels"), TILEKERNELS, "amax >= 1e-4; x times 448/amax", raw(ROW_128, floor, MaxOverAmax));
-    list.add("fp8_e4m3.raw_f32.128x128", DEEPGEMM, "one scale per 128x128 tile", raw(tile, floor, Reciprocal));
-    list.add("fp8_e4m3.raw_f32.channel128", DEEPGEMM, "one scale per channel and 128 tokens", raw(channel, floor, Reciprocal));
-    list.add("fp8_e4m3.per_token_head", VLLM, "one fp32 scale per row of head_dim", raw(WHOLE_ROW, Floor::Scale(f32::MIN_POSITIVE), Divide));
-    list.add("fp8_e4m3.static", VLLM, "kv_cache_dtype fp8 / fp8_e4m3: scale given per tensor or head", base(e, 0, Scale::Given));
-    list.add("fp8_e5m2.static", VLLM, "kv_cache_dtype fp8_e5m2", base(Element::E5M2, 0, Scale::Given));
-    list.add("fp8_e4m3fnuz.static", AMD, "bytes are not e4m3fn: half the value, 0x80 is NaN", base(Element::E4M3Fnuz, 0, Scale::Given));
-    list.add("fp8_e5m2fnuz.static", AMD, "bytes are not e5m2", base(Element::E5M2Fnuz, 0, Scale::Given));
+    list.add(
+        name,
+        VLLM,
+        "656-byte record: scale as it is, floor FLT_MIN",
+        raw(ROW_128, Floor::Scale(f32::MIN_POSITIVE), Divide),
+    );
+    list.add(
+        format!("{name}.sglang"),
+        SGLANG,
+        "no floor; x times 1/s",
+        raw(ROW_128, Floor::None, Reciprocal),
+    );
+    list.add(
+        format!("{name}.deepgemm"),
+        DEEPGEMM,
+        "amax >= 1e-4; x times 1/s",
+        raw(ROW_128, floor, Reciprocal),
+    );
+    list.add(
+        format!("{name}.tilekernels"),
+        TILEKERNELS,
+        "amax >= 1e-4; x times 448/amax",
+        raw(ROW_128, floor, MaxOverAmax),
+    );
+    list.add(
+        "fp8_e4m3.raw_f32.128x128",
+        DEEPGEMM,
+        "one scale per 128x128 tile",
+        raw(tile, floor, Reciprocal),
+    );
+    list.add(
+        "fp8_e4m3.raw_f32.channel128",
+        DEEPGEMM,
+        "one scale per channel and 128 tokens",
+        raw(channel, floor, Reciprocal),
+    );
+    list.add(
+        "fp8_e4m3.per_token_head",
+        VLLM,
+        "one fp32 scale per row of head_dim",
+        raw(WHOLE_ROW, Floor::Scale(f32::MIN_POSITIVE), Divide),
+    );
+    list.add(
+        "fp8_e4m3.static",
+        VLLM,
+        "kv_cache_dtype fp8 / fp8_e4m3: scale given per tensor or head",
+        base(e, 0, Scale::Given),
+    );
+    list.add(
+        "fp8_e5m2.static",
+        VLLM,
+        "kv_cache_dtype fp8_e5m2",
+        base(Element::E5M2, 0, Scale::Given),
+    );
+    list.add(
+        "fp8_e4m3fnuz.static",
+        AMD,
+        "bytes are not e4m3fn: half the value, 0x80 is NaN",
+        base(Element::E4M3Fnuz, 0, Scale::Given),
+    );
+    list.add(
+        "fp8_e5m2fnuz.static",
+        AMD,
+        "bytes are not e5m2",
+        base(Element::E5M2Fnuz, 0, Scale::Given),
+    );
 }
 
 fn fp8_power(list: &mut List) {
     let e = Element::E4M3Fn;
     let as_f32 = |min_code| PowerScale { store: PowerStore::F32, ..floored(min_code) };
     let name = "fp8_e4m3.pow2_f32.128";
-    list.add(name, FLASHMLA, "656-byte record, exact in every reader; scale >= 1e-4", power(e, 128, as_f32(SCALE_1E4)));
-    list.add(format!("{name}.amax_floor"), VLLM, "V3.2 index key: amax >= 1e-4", power(e, 128, as_f32(AMAX_1E4_E4M3)));
+    list.add(
+        name,
+        FLASHMLA,
+        "656-byte record, exact in every reader; scale >= 1e-4",
+        power(e, 128, as_f32(SCALE_1E4)),
+    );
+    list.add(
+        format!("{name}.amax_floor"),
+        VLLM,
+        "V3.2 index key: amax >= 1e-4",
+        power(e, 128, as_f32(AMAX_1E4_E4M3)),
+    );
     list.add(format!("{name}.no_floor"), ("kvstore", "1"), "no floor", power(e, 128, as_f32(0)));
     for cols in [32, 64, 128] {
         let name = format!("fp8_e4m3.ue8m0.{cols}");
-        list.add(name.clone(), VLLM, "V4 and V4.1 caches: amax >= 1e-4", power(e, cols, floored(AMAX_1E4_E4M3)));
-        list.add(format!("{name}.scale_floor"), if cols == 32 { SGLANG } else { FLASHMLA }, "scale >= 1e-4", power(e, cols, floored(SCALE_1E4)));
+        list.add(
+            name.clone(),
+            VLLM,
+            "V4 and V4.1 caches: amax >= 1e-4",
+            power(e, cols, floored(AMAX_1E4_E4M3)),
+        );
+        list.add(
+            format!("{name}.scale_floor"),
+            if cols == 32 { SGLANG } else { FLASHMLA },
+            "scale >= 1e-4",
+            power(e, cols, floored(SCALE_1E4)),
+        );
     }
     for cols in [32, 128] {
         let name = format!("fp8_e4m3.ue8m0.{cols}");
-        let deepgemm = PowerScale { inf_code: Some(254), nan_code: Some(254), ..floored(AMAX_1E4_E4M3) };
-        let tilekernels = PowerScale { inf_code: Some(255), nan_code: Some(0), ..floored(AMAX_1E4_E4M3) };
-        list.add(format!("{name}.deepgemm"), DEEPGEMM, "scale 254 for a block with Inf or NaN", power(e, cols, deepgemm));
-        list.add(format!("{name}.tilekernels"), TILEKERNELS, "scale 255 for Inf, 0 for NaN", power(e, cols, tilekernels));
+        let deepgemm =
+            PowerScale { inf_code: Some(254), nan_code: Some(254), ..floored(AMAX_1E4_E4M3) };
+        let tilekernels =
+            PowerScale { inf_code: Some(255), nan_code: Some(0), ..floored(AMAX_1E4_E4M3) };
+        list.add(
+            format!("{name}.deepgemm"),
+            DEEPGEMM,
+            "scale 254 for a block with Inf or NaN",
+            power(e, cols, deepgemm),
+        );
+        list.add(
+            format!("{name}.tilekernels"),
+            TILEKERNELS,
+            "scale 255 for Inf, 0 for NaN",
+            power(e, cols, tilekernels),
+        );
     }
 }
 
@@ -186,34 +279,72 @@ fn mx(list: &mut List) {
             list.add(format!("{format}.{suffix}"), TORCHAO, "OCP MX 1.0, E8M0 per 32", scheme);
             if element.bits() == 6 {
                 let scheme = Scheme { pack: Pack::Bytes, ..scheme };
-                list.add(format!("{format}.{suffix}.unpacked"), TORCHAO, "one code per byte", scheme);
+                list.add(
+                    format!("{format}.{suffix}.unpacked"),
+                    TORCHAO,
+                    "one code per byte",
+                    scheme,
+                );
             }
         }
     }
-    let mlx = PowerScale { zero_code: Some(127), inf_code: Some(254), nan_code: Some(0xFF), ..POWER };
+    let mlx =
+        PowerScale { zero_code: Some(127), inf_code: Some(254), nan_code: Some(0xFF), ..POWER };
     let modelopt = PowerScale { inf_code: Some(254), nan_code: Some(0), ..POWER };
     let ties = |scheme| Scheme { cast: TIES_TO_ZERO, ..scheme };
     let to_zero = Cast { zero: ZeroSign::Keep, ..TIES_TO_ZERO };
     list.add("mxfp8_e4m3.mlx", MLX, "zero block 127", power(E4M3Fn, 32, mlx));
-    list.add("mxfp4.mlx", MLX, "ties toward zero, -0 cleared, zero block 127", ties(power(E2M1, 32, mlx)));
+    list.add(
+        "mxfp4.mlx",
+        MLX,
+        "ties toward zero, -0 cleared, zero block 127",
+        ties(power(E2M1, 32, mlx)),
+    );
     list.add("mxfp8_e4m3.modelopt", MODELOPT, "NaN gives scale 0", power(E4M3Fn, 32, modelopt));
     let scheme = Scheme { cast: to_zero, ..power(E2M1, 32, modelopt) };
-    list.add("mxfp4.modelopt", MODELOPT, "ties toward zero; it writes +0 as code 8, this 0", scheme);
+    list.add(
+        "mxfp4.modelopt",
+        MODELOPT,
+        "ties toward zero; it writes +0 as code 8, this 0",
+        scheme,
+    );
 }
 
 fn fp4(list: &mut List) {
     let e = Element::E2M1;
-    list.add("fp4.ue8m0.32", DEEPSEEK, "V4 index key: amax >= 6*2^-126, ties to even", power(e, 32, floored_fp4(AMAX_TINY_E2M1)));
+    list.add(
+        "fp4.ue8m0.32",
+        DEEPSEEK,
+        "V4 index key: amax >= 6*2^-126, ties to even",
+        power(e, 32, floored_fp4(AMAX_TINY_E2M1)),
+    );
     for cols in [32, 128] {
         let name = format!("fp4.ue8m0.{cols}");
-        let deepgemm = PowerScale { inf_code: Some(254), nan_code: Some(254), ..floored(AMAX_1E4_E2M1) };
-        let tilekernels = PowerScale { inf_code: Some(255), nan_code: Some(0), ..floored(AMAX_TINY_E2M1) };
+        let deepgemm =
+            PowerScale { inf_code: Some(254), nan_code: Some(254), ..floored(AMAX_1E4_E2M1) };
+        let tilekernels =
+            PowerScale { inf_code: Some(255), nan_code: Some(0), ..floored(AMAX_TINY_E2M1) };
         let scheme = Scheme { cast: TIES_TO_ZERO, ..power(e, cols, deepgemm) };
-        list.add(format!("{name}.deepgemm"), DEEPGEMM, "amax >= 1e-4, ties toward zero, -0 cleared", scheme);
-        list.add(format!("{name}.tilekernels"), TILEKERNELS, "amax >= 6*2^-126, ties to even", power(e, cols, tilekernels));
+        list.add(
+            format!("{name}.deepgemm"),
+            DEEPGEMM,
+            "amax >= 1e-4, ties toward zero, -0 cleared",
+            scheme,
+        );
+        list.add(
+            format!("{name}.tilekernels"),
+            TILEKERNELS,
+            "amax >= 6*2^-126, ties to even",
+            power(e, cols, tilekernels),
+        );
     }
     let sglang = power(e, 32, floored_fp4(SCALE_1E4));
-    list.add("fp4.ue8m0.32.sglang", SGLANG, "index key: scale >= 1e-4, ties toward zero", Scheme { cast: TIES_TO_ZERO, ..sglang });
+    list.add(
+        "fp4.ue8m0.32.sglang",
+        SGLANG,
+        "index key: scale >= 1e-4, ties toward zero",
+        Scheme { cast: TIES_TO_ZERO, ..sglang },
+    );
     list.add("fp4.ue8m0.32.sglang_rne", SGLANG, "index key: scale >= 1e-4, ties to even", sglang);
     let away = Cast { rounding: Rounding::NearestAway, ..Cast::CANONICAL };
     let scheme = Scheme { cast: away, ..power(e, 16, floored_fp4(0)) };
@@ -227,16 +358,56 @@ fn nv(list: &mut List) {
     let vllm = NvScale { floor: 0.0, ..exact };
     let over = NvScale { four_over_six: true, ..vllm };
     let up = NvScale { round_up: true, ..vllm };
-    list.add("nvfp4", SGLANG, "V4.1 288-byte record: amax*fl(1/6) in 2^-9..448, no second level", nvfp4(NV));
-    list.add("nvfp4.recip", VLLM, "352-byte record: x times 1/s", Scheme { quotient: Quotient::Reciprocal, ..nvfp4(NV) });
+    list.add(
+        "nvfp4",
+        SGLANG,
+        "V4.1 288-byte record: amax*fl(1/6) in 2^-9..448, no second level",
+        nvfp4(NV),
+    );
+    list.add(
+        "nvfp4.recip",
+        VLLM,
+        "352-byte record: x times 1/s",
+        Scheme { quotient: Quotient::Reciprocal, ..nvfp4(NV) },
+    );
     list.add("nvfp4.torchao", TORCHAO, "scale >= 2^-6, no second level", nvfp4(torchao));
-    list.add("nvfp4.torchao.global", TORCHAO, "scale >= 2^-6, global multiplies", nvfp4(NvScale { global: Multiplier, ..torchao }));
-    list.add("nvfp4.modelopt.global", MODELOPT, "scale >= 2^-9, zero block 1.0, global multiplies", nvfp4(NvScale { global: Multiplier, zero_code: Some(0x38), ..exact }));
-    list.add("nvfp4.mlx", MLX, "no floor, ties toward zero, -0 cleared", Scheme { cast: TIES_TO_ZERO, ..nvfp4(vllm) });
+    list.add(
+        "nvfp4.torchao.global",
+        TORCHAO,
+        "scale >= 2^-6, global multiplies",
+        nvfp4(NvScale { global: Multiplier, ..torchao }),
+    );
+    list.add(
+        "nvfp4.modelopt.global",
+        MODELOPT,
+        "scale >= 2^-9, zero block 1.0, global multiplies",
+        nvfp4(NvScale { global: Multiplier, zero_code: Some(0x38), ..exact }),
+    );
+    list.add(
+        "nvfp4.mlx",
+        MLX,
+        "no floor, ties toward zero, -0 cleared",
+        Scheme { cast: TIES_TO_ZERO, ..nvfp4(vllm) },
+    );
     list.add("nvfp4.global", VLLM, "GQA pages, exact arithmetic (the GPU's reciprocal is approximate); k_scale/v_scale multiplies", nvfp4(NvScale { global: Multiplier, ..vllm }));
-    list.add("nvfp4.inverse", ("compressed-tensors", "0.20.1"), "checkpoint global scale, an inverse", nvfp4(NvScale { global: Inverse, ..vllm }));
-    list.add("nvfp4.4over6", VLLM, "amax/6 or amax/4, the smaller squared error", nvfp4(NvScale { global: NoGlobal, ..over }));
-    list.add("nvfp4.4over6.global", VLLM, "nvfp4_4over6 GQA pages", nvfp4(NvScale { global: Multiplier, ..over }));
+    list.add(
+        "nvfp4.inverse",
+        ("compressed-tensors", "0.20.1"),
+        "checkpoint global scale, an inverse",
+        nvfp4(NvScale { global: Inverse, ..vllm }),
+    );
+    list.add(
+        "nvfp4.4over6",
+        VLLM,
+        "amax/6 or amax/4, the smaller squared error",
+        nvfp4(NvScale { global: NoGlobal, ..over }),
+    );
+    list.add(
+        "nvfp4.4over6.global",
+        VLLM,
+        "nvfp4_4over6 GQA pages",
+        nvfp4(NvScale { global: Multiplier, ..over }),
+    );
     list.add("nvfp4.round_up", ("cuDNN", "documentation"), "scale rounded up", nvfp4(up));
 }
 
@@ -247,13 +418,39 @@ fn integers(list: &mut List) {
     list.add("int8.per_token_head", ONNX, "amax/127, half to even", symmetric);
     let truncate = Cast { rounding: Rounding::Truncate, ..Cast::CANONICAL };
     let vllm = int8(WHOLE_ROW, Floor::Scale(1e-6), Quotient::Reciprocal);
-    list.add("int8.per_token_head.vllm", VLLM, "truncates: 6 dB lost", Scheme { cast: truncate, ..vllm });
-    list.add("int8.per_channel", ONNX, "one scale per channel over all rows", int8(Block { rows: 0, cols: 1 }, Floor::None, Quotient::Divide));
-    for (suffix, element) in [("int8", Element::Uint8), ("int4", Element::Uint4), ("int2", Element::Uint2)] {
-        let keys = Scheme { block: Block { rows: 32, cols: 1 }, pack: Pack::WordsAlongRows, ..base(element, 0, Scale::Affine) };
+    list.add(
+        "int8.per_token_head.vllm",
+        VLLM,
+        "truncates: 6 dB lost",
+        Scheme { cast: truncate, ..vllm },
+    );
+    list.add(
+        "int8.per_channel",
+        ONNX,
+        "one scale per channel over all rows",
+        int8(Block { rows: 0, cols: 1 }, Floor::None, Quotient::Divide),
+    );
+    for (suffix, element) in
+        [("int8", Element::Uint8), ("int4", Element::Uint4), ("int2", Element::Uint2)]
+    {
+        let keys = Scheme {
+            block: Block { rows: 32, cols: 1 },
+            pack: Pack::WordsAlongRows,
+            ..base(element, 0, Scale::Affine)
+        };
         let values = base(element, 32, Scale::Affine);
-        list.add(format!("kivi_k.{suffix}"), KIVI, "per channel, groups of 32 tokens, fp16 scale and minimum", keys);
-        list.add(format!("kivi_v.{suffix}"), KIVI, "per token, groups of 32 channels, fp16 scale and minimum", values);
+        list.add(
+            format!("kivi_k.{suffix}"),
+            KIVI,
+            "per channel, groups of 32 tokens, fp16 scale and minimum",
+            keys,
+        );
+        list.add(
+            format!("kivi_v.{suffix}"),
+            KIVI,
+            "per token, groups of 32 channels, fp16 scale and minimum",
+            values,
+        );
     }
 }
 

@@ -217,7 +217,9 @@ fn encode_block<I: Copy, E: Iterator<Item = I>>(
             let (mut code, mut value) = scale::nv_scale(&nv, amax, 6.0, multiplier);
             if nv.four_over_six && amax.is_finite() {
                 let (code4, value4) = scale::nv_scale(&nv, amax, 4.0, multiplier);
-                if squared_error(scheme, value4, &each, &at) < squared_error(scheme, value, &each, &at) {
+                if squared_error(scheme, value4, &each, &at)
+                    < squared_error(scheme, value, &each, &at)
+                {
                     (code, value) = (code4, value4);
                 }
             }
@@ -306,7 +308,12 @@ pub(crate) fn decode_one(element: Element, code: u8, scale: f32) -> f32 {
 
 /// The fp32 number that a block's codes are multiplied by.
 #[inline]
-pub(crate) fn stored_scale(scheme: &Scheme, stored: &[u8], block_col: usize, given: Given<'_>) -> f32 {
+pub(crate) fn stored_scale(
+    scheme: &Scheme,
+    stored: &[u8],
+    block_col: usize,
+    given: Given<'_>,
+) -> f32 {
     match scheme.scale {
         Scale::Given => given.scale[block_col % given.scale.len()],
         Scale::Power(power) if power.store == PowerStore::E8M0 => e8m0::decode(stored[0]),

@@ -105,5 +105,4 @@ pub(super) fn e4m3_subnormal_by_count<S: Simd>(s: S, v: S::W) -> S::W {
 }
 
 /// bf16 bits of (i + 0.5) x 2^-9 for i = 0 to 7, one less where i is odd.
-const E4M3_STEPS: [u16; 8] =
-    [0x3A80, 0x3B3F, 0x3BA0, 0x3BDF, 0x3C10, 0x3C2F, 0x3C50, 0x3C6F];
+const E4M3_STEPS: [u16; 8] = [0x3A80, 0x3B3F, 0x3BA0, 0x3BDF, 0x3C10, 0x3C2F, 0x3C50, 0x3C6F];

@@ -16,7 +16,9 @@ fn stairs(tokens: usize, heads: usize, head_dim: usize) -> Vec<u16> {
 fn nvfp4_pages_hold_k_scales_in_order_and_v_scales_swizzled() {
     let [tokens, heads, head_dim] = [8, 2, 256];
     for order in [Order::Nhd, Order::Hnd] {
-        let page = Page::new("nvfp4.global", [tokens, heads, head_dim], order, Scales::AfterSwizzledV).unwrap();
+        let page =
+            Page::new("nvfp4.global", [tokens, heads, head_dim], order, Scales::AfterSwizzledV)
+                .unwrap();
         let rows = stairs(tokens, heads, head_dim);
         let mut bytes = vec![0; page.bytes().unwrap()];
         assert_eq!(bytes.len(), 2 * tokens * heads * (head_dim / 2 + head_dim / 16));
@@ -43,7 +45,8 @@ fn nvfp4_pages_hold_k_scales_in_order_and_v_scales_swizzled() {
 
 #[test]
 fn inline_scales_widen_each_row() {
-    let page = Page::new("fp8_e4m3.per_token_head", [4, 2, 128], Order::Nhd, Scales::Inline).unwrap();
+    let page =
+        Page::new("fp8_e4m3.per_token_head", [4, 2, 128], Order::Nhd, Scales::Inline).unwrap();
     assert_eq!(page.stride(), Ok(132));
     assert_eq!(page.bytes(), Ok(2 * 4 * 2 * 132));
     let rows = stairs(4, 2, 128);

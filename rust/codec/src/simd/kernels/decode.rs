@@ -99,8 +99,7 @@ fn fp8_words<S: Simd>(s: S, format: Fp8, steps: &[u16; 8], shift: u16, v: S::W) 
 }
 
 /// bf16 bits of E4M3's 0 to 7 steps of 2^-9.
-const E4M3_STEPS: [u16; 8] =
-    [0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60];
+const E4M3_STEPS: [u16; 8] = [0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60];
 /// bf16 bits of E5M2's 0 to 3 steps of 2^-16.
 const E5M2_STEPS: [u16; 8] = [0, 0x3780, 0x3800, 0x3840, 0, 0, 0, 0];
 
@@ -169,8 +168,7 @@ fn int8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut [u1
 }
 
 /// bf16 bits of E2M1's magnitudes.
-const E2M1_VALUES: [u16; 8] =
-    [0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0];
+const E2M1_VALUES: [u16; 8] = [0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0];
 
 #[inline(always)]
 fn power4<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {

@@ -288,7 +288,8 @@ fn int8<S: Simd>(s: S, job: &Job<'_>, x: &[u16], codes: &mut [u8], stored: &mut 
     let (low, high) = (s.splat_int(-128), s.splat_int(127));
     let convert = |x: S::F| {
         let quotient = divisor.apply(s, x);
-        let integer = if truncate { s.to_int_truncate(quotient) } else { s.to_int_nearest(quotient) };
+        let integer =
+            if truncate { s.to_int_truncate(quotient) } else { s.to_int_nearest(quotient) };
         s.min_int(s.max_int(integer, low), high)
     };
     for (x, c) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
