@@ -271,29 +271,33 @@ impl Element {
     /// The value of a code; bits above the format's width are ignored.
     #[inline]
     #[must_use]
-    pub fn decode(self, code: u8) -> f32 {
+    pub const fn decode(self, code: u8) -> f32 {
         let bits = self.bits();
-        let code = u32::from(code) & ((1 << bits) - 1);
+        let code = code as u32 & ((1 << bits) - 1);
+        let sign_bit = 1u32 << (bits - 1);
         let Some(grid) = self.grid() else {
-            let half = 1i32 << (bits - 1);
-            let raw = i32::from(code as u8);
             let signed = matches!(self, Self::Int8 | Self::Int4 | Self::Int2);
+            let magnitude = code & (sign_bit - 1);
             // At most eight bits: exact.
-            return (if signed && raw >= half { raw - 2 * half } else { raw }) as f32;
+            return if !signed {
+                code as f32
+            } else if code == magnitude {
+                magnitude as f32
+            } else {
+                magnitude as f32 - sign_bit as f32
+            };
         };
         let specials = self.specials();
-        let sign_bit = 1u32 << (bits - 1);
-        let (negative, magnitude) = (code & sign_bit != 0, code & (sign_bit - 1));
-        let value = if specials.unsigned_zero && code == sign_bit {
+        let magnitude = code & (sign_bit - 1);
+        if specials.unsigned_zero && code == sign_bit {
             return f32::NAN;
-        } else if magnitude <= specials.largest {
-            grid.expand(magnitude)
-        } else if Some(magnitude) == specials.infinity {
-            f32::INFINITY
-        } else {
-            return f32::NAN;
+        }
+        let value = match specials.infinity {
+            _ if magnitude <= specials.largest => grid.expand(magnitude),
+            Some(infinity) if magnitude == infinity => f32::INFINITY,
+            _ => return f32::NAN,
         };
-        if negative { -value } else { value }
+        if code == magnitude { value } else { -value }
     }
 }
 

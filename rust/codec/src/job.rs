@@ -6,7 +6,7 @@ use crate::element::{Cast, Element, Overflow};
 use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
 use crate::scheme::{
     Given, Global, NvScale, Pack, Plan, Planes, Scale, ScaleArith, Scheme, decode_blocks,
-    decode_one, encode_blocks, multiplier, nv_scale, nv_total,
+    decode_one, encode_blocks, multiplier, nv_total,
 };
 
 /// The kinds of scheme that have kernels of their own.
@@ -84,6 +84,7 @@ impl<'a> Job<'a> {
     }
 
     /// The scale that the caller gave for block `index`, 1.0 where none is taken.
+    #[inline(always)]
     pub(crate) fn given_scale(&self, index: usize) -> f32 {
         match self.given.scale {
             [] => 1.0,
@@ -104,6 +105,7 @@ impl<'a> Job<'a> {
     }
 
     /// Encodes block `index` by the specification.
+    #[cold]
     pub(crate) fn encode_block(
         &self,
         index: usize,
@@ -117,6 +119,7 @@ impl<'a> Job<'a> {
     }
 
     /// Decodes block `index` by the specification.
+    #[cold]
     pub(crate) fn decode_block(
         &self,
         index: usize,
@@ -128,37 +131,35 @@ impl<'a> Job<'a> {
         decode_blocks(self.scheme, &self.plan, codes, scales, &[], self.given_of(index), store);
     }
 
-    /// Encodes all blocks by the specification.
-    pub(crate) fn encode_scalar(&self, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
+    /// Encodes the blocks from `index` on by the specification.
+    #[cold]
+    pub(crate) fn encode_blocks(
+        &self,
+        index: usize,
+        source: &[u16],
+        codes: &mut [u8],
+        scales: &mut [u8],
+    ) {
         let size = self.scale_bytes();
         let blocks = source.chunks_exact(self.block).zip(codes.chunks_exact_mut(self.block_bytes));
-        for (index, (source, codes)) in blocks.enumerate() {
-            let scale = &mut scales[index * size..][..size];
-            self.encode_block(index, source, codes, scale);
+        for (i, (source, codes)) in blocks.enumerate() {
+            self.encode_block(index + i, source, codes, &mut scales[i * size..][..size]);
         }
     }
 
-    /// Decodes all blocks by the specification.
-    pub(crate) fn decode_scalar(&self, codes: &[u8], scales: &[u8], target: &mut [u16]) {
+    /// Decodes the blocks from `index` on by the specification.
+    #[cold]
+    pub(crate) fn decode_blocks(
+        &self,
+        index: usize,
+        codes: &[u8],
+        scales: &[u8],
+        target: &mut [u16],
+    ) {
         let size = self.scale_bytes();
         let blocks = target.chunks_exact_mut(self.block).zip(codes.chunks_exact(self.block_bytes));
-        for (index, (target, codes)) in blocks.enumerate() {
-            self.decode_block(index, codes, &scales[index * size..][..size], target);
-        }
-    }
-
-    /// The E4M3 scale code of a bf16 amax, from a table where the rule has no second level.
-    #[inline]
-    pub(crate) fn nv_code(
-        &self,
-        nv: &NvScale,
-        table: Option<&[u8; 0x8000]>,
-        amax: u16,
-        multiplier: f32,
-    ) -> u8 {
-        match table {
-            Some(table) => table[usize::from(amax & 0x7FFF)],
-            None => nv_scale(nv, bf16_to_f32(amax), 6.0, multiplier).0,
+        for (i, (target, codes)) in blocks.enumerate() {
+            self.decode_block(index + i, codes, &scales[i * size..][..size], target);
         }
     }
 
@@ -166,26 +167,6 @@ impl<'a> Job<'a> {
     pub(crate) fn multiplier(&self, nv: &NvScale) -> f32 {
         multiplier(nv, self.given)
     }
-}
-
-/// E4M3 scale codes of every non-negative bf16 amax, for rules without a second level: one of
-/// twelve tables, made by the specification when first asked for.
-pub(crate) fn nv_table(nv: &NvScale) -> Option<&'static [u8; 0x8000]> {
-    static TABLES: [OnceLock<Box<[u8; 0x8000]>>; 12] = [const { OnceLock::new() }; 12];
-    if nv.global != Global::None || nv.zero_code.is_some() {
-        return None;
-    }
-    let floor = [0.0, 0.001_953_125, 0.015_625].iter().position(|f| *f == nv.floor)?;
-    let index =
-        floor * 4 + usize::from(nv.arith == ScaleArith::Divide) * 2 + usize::from(nv.round_up);
-    let table = TABLES[index].get_or_init(|| {
-        let mut table = Box::new([0; 0x8000]);
-        for (amax, code) in (0u16..).zip(table.iter_mut()) {
-            *code = nv_scale(nv, bf16_to_f32(amax), 6.0, 1.0).0;
-        }
-        table
-    });
-    Some(table)
 }
 
 /// The bf16 values of E2M1's eight magnitudes times each E4M3 scale and `multiplier`.
@@ -221,8 +202,13 @@ pub(crate) fn nv_plain_values() -> &'static NvValues {
 
 /// The smallest fp32 scale that kernels divide by or multiply with, and the largest: between them
 /// neither the reciprocal nor a product of the kernels leaves fp32's normal range.
+#[inline(always)]
+#[expect(
+    clippy::manual_range_contains,
+    reason = "stays a call inside functions with target features"
+)]
 pub(crate) fn ordinary(scale: f32) -> bool {
     const SMALLEST: f32 = f32::from_bits(27 << 23); // 2^-100
     const LARGEST: f32 = f32::from_bits(227 << 23); // 2^100
-    (SMALLEST..=LARGEST).contains(&scale)
+    scale >= SMALLEST && scale <= LARGEST
 }

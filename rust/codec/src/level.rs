@@ -40,8 +40,8 @@ pub(crate) struct Kernels {
 
 static SCALAR: Kernels = Kernels {
     level: Level::Scalar,
-    encode: |job, _, source, codes, scales| job.encode_scalar(source, codes, scales),
-    decode: |job, _, codes, scales, target| job.decode_scalar(codes, scales, target),
+    encode: |job, _, source, codes, scales| job.encode_blocks(0, source, codes, scales),
+    decode: |job, _, codes, scales, target| job.decode_blocks(0, codes, scales, target),
     split: planes::split_scalar,
     join: planes::join_scalar,
 };

@@ -50,7 +50,7 @@ impl Rows {
         let job = Job::new(&self.scheme, &self.plan, given, false);
         match self.family {
             Some(family) => (self.kernels.encode)(&job, family, row, codes, scales),
-            None => job.encode_scalar(row, codes, scales),
+            None => job.encode_blocks(0, row, codes, scales),
         }
     }
 
@@ -59,7 +59,7 @@ impl Rows {
         let job = Job::new(&self.scheme, &self.plan, given, false);
         match self.family {
             Some(family) => (self.kernels.decode)(&job, family, codes, scales, row),
-            None => job.decode_scalar(codes, scales, row),
+            None => job.decode_blocks(0, codes, scales, row),
         }
     }
 }

@@ -245,7 +245,7 @@ fn threads_and_streamed_stores_change_no_byte() {
 fn a_misaligned_stream_is_refused() {
     let preset = presets::named("mxfp4.floor").unwrap();
     let options = Options { stores: Stores::Stream, ..Options::default() };
-    let mut codes = vec![0; 16 + 64];
+    let mut codes = [0; 16 + 64];
     let at = codes.as_ptr().align_offset(64) + 1;
     let out = Encoded { codes: &mut codes[at..at + 16], scales: &mut [0], mins: &mut [] };
     let source = Source::Bf16(&[0; 32]);

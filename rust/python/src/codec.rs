@@ -4,6 +4,8 @@
 //! The GIL is released while numbers are converted. Errors are `ValueError` with the codec's own
 //! text. The typed, documented face of this module is `kvstore.codec`.
 
+#![expect(clippy::needless_pass_by_value, reason = "pyo3 extracts arguments by value")]
+
 use kvstore_codec::record::{self, gqa};
 use kvstore_codec::scheme::presets;
 use kvstore_codec::scheme::{Block, Given, Global, Pack, PowerStore, Scale, Scheme};

@@ -108,7 +108,8 @@ fn fp4_ties_follow_the_rule() {
 
 #[test]
 fn integers_round_truncate_and_clamp() {
-    let int8 = |x, rounding| Element::Int8.encode(x, Cast { rounding, ..Cast::CANONICAL }) as i8;
+    let int8 =
+        |x, rounding| Element::Int8.encode(x, Cast { rounding, ..Cast::CANONICAL }).cast_signed();
     assert_eq!(int8(2.5, Rounding::NearestEven), 2);
     assert_eq!(int8(-2.5, Rounding::NearestAway), -3);
     assert_eq!(int8(2.5, Rounding::NearestTowardZero), 2);

@@ -11,8 +11,8 @@ pub(crate) fn golden_row(k: usize, dim: usize, stream: usize) -> Vec<u16> {
     let element = |d: usize| {
         let index = (k * dim + d + (stream << 20)) as u64;
         let hash = (index * 2_654_435_761 + 0x9E37_79B9) & 0xFFFF_FFFF;
-        let octave = ((d >> 4) % 7) as i32 - 3;
-        f32_to_bf16(((hash as f64 / 4_294_967_296.0 - 0.5) * 8.0 * 2f64.powi(octave)) as f32)
+        let octave = f64::from((d >> 4) as u32 % 7) - 3.0;
+        f32_to_bf16(((hash as f64 / 4_294_967_296.0 - 0.5) * 8.0 * octave.exp2()) as f32)
     };
     (0..dim).map(element).collect()
 }

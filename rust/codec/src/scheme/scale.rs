@@ -3,7 +3,15 @@
 use super::{Floor, Global, LinearScale, NvScale, PowerRule, PowerScale, ScaleArith};
 use crate::element::{Cast, Element};
 
+/// What [`PowerRule`] adds to the bits of a bf16 amax; its carry is the same as in fp32, where all
+/// lower bits of amax are zero.
+#[inline(always)]
+pub(crate) const fn bf16_addend(rule: PowerRule, element: Element) -> u16 {
+    (addend(rule, element) >> 16) as u16
+}
+
 /// What [`PowerRule`] adds to the bits of an fp32 amax before the exponent is cut out.
+#[inline(always)]
 const fn addend(rule: PowerRule, element: Element) -> u32 {
     const M: u32 = 23;
     match rule {
@@ -19,6 +27,7 @@ const fn addend(rule: PowerRule, element: Element) -> u32 {
 }
 
 /// fp32 mantissa bits of the element's largest value.
+#[inline(always)]
 const fn largest_mantissa(element: Element) -> u32 {
     match element {
         Element::E4M3Fn | Element::E5M2 | Element::E5M2Fnuz | Element::E3M2 => 0x0060_0000, // 1.75
@@ -32,7 +41,7 @@ const fn largest_mantissa(element: Element) -> u32 {
 ///
 /// Exact for every amax, subnormals of fp32 included: their own exponent field is 0, so that the
 /// result clamps to `min_code`.
-#[inline]
+#[inline(always)]
 pub(crate) const fn power_of_two_code(scale: &PowerScale, element: Element, amax: u32) -> u8 {
     if amax >= 0x7F80_0000 {
         let code = if amax == 0x7F80_0000 { scale.inf_code } else { scale.nan_code };
@@ -56,6 +65,7 @@ pub(crate) const fn power_of_two_code(scale: &PowerScale, element: Element, amax
     }
 }
 
+#[inline(always)]
 fn divide(amax: f32, max: f32, arith: ScaleArith) -> f32 {
     match arith {
         ScaleArith::Divide => amax / max,
@@ -66,7 +76,7 @@ fn divide(amax: f32, max: f32, arith: ScaleArith) -> f32 {
 /// The fp32 scale of a block, and the amax that it stands for (after its floor).
 ///
 /// IEEE comparisons: a NaN amax stays NaN through every floor.
-#[inline]
+#[inline(always)]
 pub(crate) fn linear_scale(scale: &LinearScale, amax: f32) -> (f32, f32) {
     let amax = match scale.floor {
         Floor::Amax(floor) if amax < floor => floor,
@@ -84,7 +94,7 @@ pub(crate) fn linear_scale(scale: &LinearScale, amax: f32) -> (f32, f32) {
 /// multiplied by.
 ///
 /// `multiplier` is the second-level scale as a multiplier; NaN gives 0x7F and infinity 0x7E.
-#[inline]
+#[inline(always)]
 pub(crate) fn nv_scale(scale: &NvScale, amax: f32, divisor: f32, multiplier: f32) -> (u8, f32) {
     if amax == 0.0
         && let Some(code) = scale.zero_code
@@ -105,10 +115,21 @@ pub(crate) fn nv_scale(scale: &NvScale, amax: f32, divisor: f32, multiplier: f32
     (code, total(scale, code, multiplier))
 }
 
+/// The values of all E4M3 codes.
+static E4M3_VALUES: [f32; 256] = {
+    let mut values = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        values[code] = Element::E4M3Fn.decode(code as u8);
+        code += 1;
+    }
+    values
+};
+
 /// Block scale times second level, in fp32.
-#[inline]
+#[inline(always)]
 pub(crate) fn total(scale: &NvScale, code: u8, multiplier: f32) -> f32 {
-    let block = Element::E4M3Fn.decode(code);
+    let block = E4M3_VALUES[code as usize];
     match scale.global {
         Global::None => block,
         _ => multiplier * block,

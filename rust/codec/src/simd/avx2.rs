@@ -110,8 +110,50 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn largest_of_16(self, v: __m256i) -> [u16; 2] {
-        [self.largest(v); 2]
+    fn largest_of_8(self, v: [__m256i; 8]) -> [u16; 8] {
+        let mut out = [0; 8];
+        // SAFETY: AVX2 by the token; `out` is 16 bytes.
+        unsafe {
+            let folded = fold_8(v);
+            let low = _mm256_castsi256_si128(folded);
+            let most = _mm_max_epu16(low, _mm256_extracti128_si256(folded, 1));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), most);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn largest_of_runs(self, v: [__m256i; 8]) -> [u16; 16] {
+        let [a, b, c, d, e, f, g, h] = self.largest_of_8(v);
+        [a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]
+    }
+
+    #[inline(always)]
+    fn widen(self, words: &[u16; 16]) -> __m256i {
+        // SAFETY: AVX2 by the token; 16 bytes are inside `words`.
+        unsafe {
+            let words = _mm_loadu_si128(words.as_ptr().cast());
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16)
+        }
+    }
+
+    #[inline(always)]
+    fn store_floats(self, v: __m256i, out: &mut [f32; 16]) {
+        // SAFETY: AVX2 by the token; 32 bytes are inside `out`.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
+    }
+
+    #[inline(always)]
+    fn store_low_bytes(self, v: __m256i, bytes: &mut [u8]) {
+        assert!(bytes.len() >= 8);
+        // SAFETY: AVX2 by the token; 8 bytes are inside `bytes`.
+        unsafe {
+            let words = _mm256_packus_epi32(v, v);
+            let packed = _mm256_packus_epi16(words, words);
+            let low = _mm256_castsi256_si128(packed);
+            let high = _mm256_extracti128_si256(packed, 1);
+            _mm_storel_epi64(bytes.as_mut_ptr().cast(), _mm_unpacklo_epi32(low, high));
+        }
     }
 
     #[inline(always)]
@@ -183,5 +225,23 @@ impl Simd for Avx2 {
         if_above_int(a: __m256i, b: __m256i, yes: __m256i, no: __m256i) -> __m256i {
             _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(a, b))
         }
+    }
+}
+
+/// Maxima of eight vectors, word i of each 128-bit lane belonging to vector i.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn fold_8([a, b, c, d, e, f, g, h]: [__m256i; 8]) -> __m256i {
+    // SAFETY: the caller vouches for AVX2.
+    unsafe {
+        let ab = _mm256_max_epu16(_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
+        let cd = _mm256_max_epu16(_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));
+        let ef = _mm256_max_epu16(_mm256_unpacklo_epi16(e, f), _mm256_unpackhi_epi16(e, f));
+        let gh = _mm256_max_epu16(_mm256_unpacklo_epi16(g, h), _mm256_unpackhi_epi16(g, h));
+        let ad = _mm256_max_epu16(_mm256_unpacklo_epi32(ab, cd), _mm256_unpackhi_epi32(ab, cd));
+        let eh = _mm256_max_epu16(_mm256_unpacklo_epi32(ef, gh), _mm256_unpackhi_epi32(ef, gh));
+        _mm256_max_epu16(_mm256_unpacklo_epi64(ad, eh), _mm256_unpackhi_epi64(ad, eh))
     }
 }

@@ -125,14 +125,59 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
-    fn largest_of_16(self, v: __m512i) -> [u16; 2] {
-        // SAFETY: AVX-512 by the token.
+    fn largest_of_8(self, v: [__m512i; 8]) -> [u16; 8] {
+        let mut out = [0; 8];
+        // SAFETY: AVX-512 by the token; `out` is 16 bytes.
         unsafe {
-            [
-                largest_of_256(_mm512_castsi512_si256(v)),
-                largest_of_256(_mm512_extracti64x4_epi64(v, 1)),
-            ]
+            let folded = fold_8(v);
+            let low = _mm512_castsi512_si256(folded);
+            let half = _mm256_max_epu16(low, _mm512_extracti64x4_epi64(folded, 1));
+            let low = _mm256_castsi256_si128(half);
+            let most = _mm_max_epu16(low, _mm256_extracti128_si256(half, 1));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), most);
         }
+        out
+    }
+
+    #[inline(always)]
+    fn largest_of_runs(self, v: [__m512i; 8]) -> [u16; 16] {
+        let mut out = [0; 16];
+        // SAFETY: AVX-512 by the token; `out` is 32 bytes.
+        unsafe {
+            let folded = fold_8(v);
+            let (first, second) =
+                (_mm512_castsi512_si256(folded), _mm512_extracti64x4_epi64(folded, 1));
+            let first =
+                _mm_max_epu16(_mm256_castsi256_si128(first), _mm256_extracti128_si256(first, 1));
+            let second =
+                _mm_max_epu16(_mm256_castsi256_si128(second), _mm256_extracti128_si256(second, 1));
+            let low = _mm_unpacklo_epi16(first, second);
+            let high = _mm_unpackhi_epi16(first, second);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_set_m128i(high, low));
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn widen(self, words: &[u16; 16]) -> __m512i {
+        // SAFETY: AVX-512 by the token; 32 bytes are inside `words`.
+        unsafe {
+            let words = _mm256_loadu_si256(words.as_ptr().cast());
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16)
+        }
+    }
+
+    #[inline(always)]
+    fn store_floats(self, v: __m512i, out: &mut [f32; 16]) {
+        // SAFETY: AVX-512 by the token; 64 bytes are inside `out`.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
+    }
+
+    #[inline(always)]
+    fn store_low_bytes(self, v: __m512i, bytes: &mut [u8]) {
+        assert!(bytes.len() >= 16);
+        // SAFETY: AVX-512 by the token; 16 bytes are inside `bytes`.
+        unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(v)) }
     }
 
     #[inline(always)]
@@ -244,5 +289,23 @@ unsafe fn largest_of_256(v: __m256i) -> u16 {
         // The smallest complement is the largest.
         let inverted = _mm_xor_si128(folded, _mm_set1_epi16(-1));
         !(_mm_cvtsi128_si32(_mm_minpos_epu16(inverted)) as u16)
+    }
+}
+
+/// Maxima of eight vectors, word i of each 128-bit lane belonging to vector i.
+///
+/// # Safety
+/// The CPU has AVX-512 BW.
+#[inline(always)]
+unsafe fn fold_8([a, b, c, d, e, f, g, h]: [__m512i; 8]) -> __m512i {
+    // SAFETY: the caller vouches for AVX-512 BW.
+    unsafe {
+        let ab = _mm512_max_epu16(_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
+        let cd = _mm512_max_epu16(_mm512_unpacklo_epi16(c, d), _mm512_unpackhi_epi16(c, d));
+        let ef = _mm512_max_epu16(_mm512_unpacklo_epi16(e, f), _mm512_unpackhi_epi16(e, f));
+        let gh = _mm512_max_epu16(_mm512_unpacklo_epi16(g, h), _mm512_unpackhi_epi16(g, h));
+        let ad = _mm512_max_epu16(_mm512_unpacklo_epi32(ab, cd), _mm512_unpackhi_epi32(ab, cd));
+        let eh = _mm512_max_epu16(_mm512_unpacklo_epi32(ef, gh), _mm512_unpackhi_epi32(ef, gh));
+        _mm512_max_epu16(_mm512_unpacklo_epi64(ad, eh), _mm512_unpackhi_epi64(ad, eh))
     }
 }

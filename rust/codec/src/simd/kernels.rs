@@ -9,12 +9,19 @@ mod encode;
 pub(super) use decode::{decode, join};
 pub(super) use encode::{encode, split};
 
-use super::vector::Simd;
+use super::vector::{Simd, part, part_mut};
 use crate::element::Element;
 
-/// bf16 and E8M0 codes between which a power-of-two scale moves every element's exponent without
-/// leaving bf16's normal range.
-const POWER_CODES: std::ops::RangeInclusive<u8> = 32..=224;
+/// Whether the power-of-two scale of an E8M0 code moves every element's exponent without leaving
+/// bf16's normal range.
+#[inline(always)]
+#[expect(
+    clippy::manual_range_contains,
+    reason = "stays a call inside functions with target features"
+)]
+fn moves_exponents(code: u8) -> bool {
+    code >= 32 && code <= 224
+}
 
 /// The constants of an 8-bit float in fp32 and in bf16.
 #[derive(Clone, Copy)]

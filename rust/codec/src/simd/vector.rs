@@ -42,13 +42,21 @@ pub(super) trait Simd: Copy {
     fn if_above(self, a: Self::W, b: Self::W, yes: Self::W, no: Self::W) -> Self::W;
     /// The largest word; all are non-negative.
     fn largest(self, v: Self::W) -> u16;
-    /// The largest word of each run of 16, the last run twice where there is one.
-    fn largest_of_16(self, v: Self::W) -> [u16; 2];
+    /// The largest word of each of eight vectors; all are non-negative.
+    fn largest_of_8(self, v: [Self::W; 8]) -> [u16; 8];
+    /// The largest of each run of 16 words of eight vectors: `LANES / 2` of them, then zeros.
+    fn largest_of_runs(self, v: [Self::W; 8]) -> [u16; 16];
     /// 8-entry tables for words 0 to 15 and 16 to 31; indices are below 8.
     fn lookup(self, index: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
     /// E4M3 codes of magnitudes below 2^-6, given as bf16.
     fn e4m3_subnormal(self, v: Self::W) -> Self::W;
 
+    /// The first `LANES / 2` bf16 words as fp32.
+    fn widen(self, words: &[u16; 16]) -> Self::F;
+    /// fp32 lanes to the first `LANES / 2` entries.
+    fn store_floats(self, v: Self::F, out: &mut [f32; 16]);
+    /// The low byte of each 32-bit lane, `LANES / 2` bytes.
+    fn store_low_bytes(self, v: Self::F, bytes: &mut [u8]);
     fn even(self, v: Self::W) -> Self::F;
     fn odd(self, v: Self::W) -> Self::F;
     /// Even lanes from the lower halves of `even`, odd lanes from the upper halves of `odd`.
@@ -98,11 +106,32 @@ pub(super) use intrinsics;
 pub(super) fn e4m3_subnormal_by_count<S: Simd>(s: S, v: S::W) -> S::W {
     let one = s.splat(1);
     let mut code = s.splat(0);
-    for threshold in E4M3_STEPS {
-        code = s.add(code, s.if_above(v, s.splat(threshold), one, s.splat(0)));
+    let mut i = 0;
+    while i < E4M3_STEPS.len() {
+        code = s.add(code, s.if_above(v, s.splat(E4M3_STEPS[i]), one, s.splat(0)));
+        i += 1;
     }
     code
 }
 
 /// bf16 bits of (i + 0.5) x 2^-9 for i = 0 to 7, one less where i is odd.
 const E4M3_STEPS: [u16; 8] = [0x3A80, 0x3B3F, 0x3BA0, 0x3BDF, 0x3C10, 0x3C2F, 0x3C50, 0x3C6F];
+
+/// `x[start..start + len]`, always inlined.
+///
+/// Kernels are inlined into functions with target features, where LLVM leaves iterators and range
+/// indexing as calls; plain loops over these two stay loops.
+#[inline(always)]
+pub(super) fn part<T>(x: &[T], start: usize, len: usize) -> &[T] {
+    assert!(start <= x.len() && len <= x.len() - start, "a kernel left its buffer");
+    // SAFETY: the range was just checked.
+    unsafe { std::slice::from_raw_parts(x.as_ptr().add(start), len) }
+}
+
+/// `x[start..start + len]` for writing.
+#[inline(always)]
+pub(super) fn part_mut<T>(x: &mut [T], start: usize, len: usize) -> &mut [T] {
+    assert!(start <= x.len() && len <= x.len() - start, "a kernel left its buffer");
+    // SAFETY: the range was just checked, and the borrow of `x` lasts as long as the part.
+    unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().add(start), len) }
+}

@@ -7,7 +7,7 @@ use crate::float::{bf16_to_f32, f32_to_bf16};
 fn stairs(tokens: usize, heads: usize, head_dim: usize) -> Vec<u16> {
     let element = |i: usize| {
         let magnitude = (i % head_dim / 16 + 1) as f32 * 1.5;
-        f32_to_bf16(if i % 2 == 0 { magnitude } else { -magnitude })
+        f32_to_bf16(if i.is_multiple_of(2) { magnitude } else { -magnitude })
     };
     (0..tokens * heads * head_dim).map(element).collect()
 }

@@ -1,6 +1,6 @@
 //! Codes to bf16.
 
-use super::{E5M2, Fp8, POWER_CODES, Simd, round_int};
+use super::{E5M2, Fp8, Simd, moves_exponents, part, part_mut, round_int};
 use crate::element::Element;
 use crate::float::BF16_NAN;
 use crate::job::{Family, Job, NvValues, nv_plain_values, nv_values, ordinary};
@@ -20,12 +20,12 @@ pub(in crate::simd) fn decode<S: Simd>(
 ) {
     if family == Family::Nv4 {
         let Scale::Nv(nv) = job.scheme.scale else {
-            return job.decode_scalar(codes, scales, target);
+            return job.decode_blocks(0, codes, scales, target);
         };
         if nv.global == Global::None {
             nv4(s, job, nv_plain_values(), codes, scales, target);
         } else if scales.len() < TABLE_BLOCKS {
-            job.decode_scalar(codes, scales, target);
+            job.decode_blocks(0, codes, scales, target);
         } else {
             nv4(s, job, &nv_values(&nv, job.multiplier(&nv)), codes, scales, target);
         }
@@ -54,9 +54,12 @@ fn blocks<S: Simd, const N: usize>(
     let block = if N == 0 { job.block } else { N };
     let bytes = if family == Family::Power4 { block / 2 } else { block };
     let size = job.scale_bytes();
-    let pairs = target.chunks_exact_mut(block).zip(codes.chunks_exact(bytes));
-    for (index, (y, c)) in pairs.enumerate() {
-        let stored = &scales[index * size..][..size];
+    let count = target.len() / block;
+    let mut index = 0;
+    while index < count {
+        let y = part_mut(target, index * block, block);
+        let c = part(codes, index * bytes, bytes);
+        let stored = part(scales, index * size, size);
         let done = match (family, stored) {
             (Family::Power8, [code]) => power8(s, job, *code, c, y),
             (Family::Power4, [code]) => power4(s, job, *code, c, y),
@@ -70,6 +73,7 @@ fn blocks<S: Simd, const N: usize>(
         if !done {
             job.decode_block(index, c, stored, y);
         }
+        index += 1;
     }
 }
 
@@ -119,13 +123,17 @@ fn shift(code: u8) -> u16 {
 
 #[inline(always)]
 fn power8<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {
-    if !POWER_CODES.contains(&code) {
+    if !moves_exponents(code) {
         return false;
     }
     let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
-    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+    let mut i = 0;
+    while i < target.len() {
+        let y = part_mut(target, i, S::LANES);
+        let c = part(codes, i, S::LANES);
         let words = fp8_words(s, format, steps, shift(code), s.load_bytes(c));
         s.store(words, y, job.stream);
+        i += S::LANES;
     }
     true
 }
@@ -143,10 +151,14 @@ fn scaled8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut 
     }
     let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
     let by = s.splat_float(scale);
-    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+    let mut i = 0;
+    while i < target.len() {
+        let y = part_mut(target, i, S::LANES);
+        let c = part(codes, i, S::LANES);
         let words = fp8_words(s, format, steps, 0, s.load_bytes(c));
         let (even, odd) = (s.multiply(s.even(words), by), s.multiply(s.odd(words), by));
         s.store(narrow(s, even, odd), y, job.stream);
+        i += S::LANES;
     }
     true
 }
@@ -157,12 +169,16 @@ fn int8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut [u1
         return false;
     }
     let by = s.splat_float(scale);
-    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES)) {
+    let mut i = 0;
+    while i < target.len() {
+        let y = part_mut(target, i, S::LANES);
+        let c = part(codes, i, S::LANES);
         let v = s.load_bytes(c);
         let even = s.sar_int(s.even(s.shl(v, 8)), 24);
         let odd = s.sar_int(s.odd(s.shl(v, 8)), 24);
         let (even, odd) = (s.to_float(even), s.to_float(odd));
         s.store(narrow(s, s.multiply(even, by), s.multiply(odd, by)), y, job.stream);
+        i += S::LANES;
     }
     true
 }
@@ -172,19 +188,21 @@ const E2M1_VALUES: [u16; 8] = [0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080
 
 #[inline(always)]
 fn power4<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {
-    if !POWER_CODES.contains(&code) {
+    if !moves_exponents(code) {
         return false;
     }
-    let shift = shift(code);
-    let mut values = E2M1_VALUES;
-    for value in &mut values[1..] {
-        *value = value.wrapping_add(shift);
-    }
-    for (y, c) in target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES / 2)) {
+    let (shift, zero) = (s.splat(shift(code)), s.splat(0));
+    let mut i = 0;
+    while i < target.len() {
+        let y = part_mut(target, i, S::LANES);
+        let c = part(codes, i / 2, S::LANES / 2);
         let v = s.load_nibbles(c);
-        let value = s.lookup(s.and(v, s.splat(7)), [&values, &values]);
+        let magnitude = s.and(v, s.splat(7));
+        let value = s.lookup(magnitude, [&E2M1_VALUES, &E2M1_VALUES]);
+        let moved = s.add(value, s.if_above(magnitude, zero, shift, zero));
         let sign = s.shl(s.and(v, s.splat(8)), 12);
-        s.store(s.or(value, sign), y, job.stream);
+        s.store(s.or(moved, sign), y, job.stream);
+        i += S::LANES;
     }
     true
 }
@@ -199,37 +217,40 @@ fn nv4<S: Simd>(
     target: &mut [u16],
 ) {
     let group = S::LANES / 16;
-    let whole = scales.len() / group * group;
-    let vectors = target.chunks_exact_mut(S::LANES).zip(codes.chunks_exact(S::LANES / 2));
-    for ((y, c), stored) in vectors.zip(scales.chunks_exact(group)) {
-        let last = stored[group - 1];
-        if stored[0] & 0x7F == 0x7F || last & 0x7F == 0x7F {
+    let blocks = target.len() / 16;
+    let mut index = 0;
+    while index + group <= blocks {
+        let y = part_mut(target, index * 16, S::LANES);
+        let c = part(codes, index * 8, S::LANES / 2);
+        let stored = part(scales, index, group);
+        let (first, last) = (stored[0], stored[group - 1]);
+        if first & 0x7F == 0x7F || last & 0x7F == 0x7F {
             // A NaN scale: the sign of its elements is dropped, which the kernel does not do.
-            for (i, scale) in stored.iter().enumerate() {
-                let y = &mut y[i * 16..][..16];
-                job.decode_block(i, &c[i * 8..][..8], std::slice::from_ref(scale), y);
-            }
-            continue;
+            job.decode_blocks(index, c, stored, y);
+        } else {
+            let tables = [&values[usize::from(first)], &values[usize::from(last)]];
+            let v = s.load_nibbles(c);
+            let value = s.lookup(s.and(v, s.splat(7)), tables);
+            let sign = s.shl(s.and(v, s.splat(8)), 12);
+            s.store(s.xor(value, sign), y, job.stream);
         }
-        let tables = [&values[usize::from(stored[0])], &values[usize::from(last)]];
-        let v = s.load_nibbles(c);
-        let value = s.lookup(s.and(v, s.splat(7)), tables);
-        let sign = s.shl(s.and(v, s.splat(8)), 12);
-        s.store(s.xor(value, sign), y, job.stream);
+        index += group;
     }
-    for index in whole..scales.len() {
-        let y = &mut target[index * 16..][..16];
-        job.decode_block(index, &codes[index * 8..][..8], &scales[index..=index], y);
-    }
+    let rest = blocks - index;
+    let y = part_mut(target, index * 16, rest * 16);
+    job.decode_blocks(index, part(codes, index * 8, rest * 8), part(scales, index, rest), y);
 }
 
 /// Byte planes to words.
 #[inline(always)]
 pub(in crate::simd) fn join<S: Simd>(s: S, low: &[u8], high: &[u8], words: &mut [u16]) {
     let whole = words.len() / S::LANES * S::LANES;
-    let planes = low.chunks_exact(S::LANES).zip(high.chunks_exact(S::LANES));
-    for (words, (low, high)) in words.chunks_exact_mut(S::LANES).zip(planes) {
-        s.store(s.or(s.load_bytes(low), s.shl(s.load_bytes(high), 8)), words, false);
+    let mut i = 0;
+    while i < whole {
+        let (low, high) = (part(low, i, S::LANES), part(high, i, S::LANES));
+        let word = s.or(s.load_bytes(low), s.shl(s.load_bytes(high), 8));
+        s.store(word, part_mut(words, i, S::LANES), false);
+        i += S::LANES;
     }
     crate::planes::join_scalar(&low[whole..], &high[whole..], &mut words[whole..]);
 }

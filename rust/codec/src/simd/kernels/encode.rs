@@ -1,10 +1,10 @@
 //! bf16 to codes.
 
-use super::{Fp8, POWER_CODES, Simd, round_int};
+use super::{Fp8, Simd, moves_exponents, part, part_mut, round_int};
 use crate::element::{Element, ZeroSign};
 use crate::float::{Rounding, bf16_to_f32};
-use crate::job::{Family, Job, nv_table, ordinary};
-use crate::scheme::{Quotient, Scale, linear_scale, nv_total, power_of_two_code};
+use crate::job::{Family, Job, ordinary};
+use crate::scheme::{Global, NvScale, Quotient, Scale, ScaleArith, bf16_addend, linear_scale};
 
 const INFINITY: u16 = 0x7F80;
 
@@ -43,21 +43,63 @@ fn blocks<S: Simd, const N: usize>(
     let block = if N == 0 { job.block } else { N };
     let bytes = if family == Family::Power4 { block / 2 } else { block };
     let size = job.scale_bytes();
-    let pairs = source.chunks_exact(block).zip(codes.chunks_exact_mut(bytes));
-    for (index, (x, c)) in pairs.enumerate() {
-        let stored = &mut scales[index * size..][..size];
-        let done = match family {
-            Family::Power8 if job.scheme.element == Element::E5M2 => {
-                power8::<S, true>(s, job, x, c, stored)
+    let count = source.len() / block;
+    let power = PowerRow::of(job);
+    let mut index = 0;
+    while index < count {
+        let group = if count - index < 8 { count - index } else { 8 };
+        let most = maxima(s, part(source, index * block, group * block), block, group);
+        let mut i = 0;
+        while i < group {
+            let at = index + i;
+            let x = part(source, at * block, block);
+            let c = part_mut(codes, at * bytes, bytes);
+            let stored = part_mut(scales, at * size, size);
+            let done = match family {
+                Family::Power8 if job.scheme.element == Element::E5M2 => {
+                    power8::<S, true>(s, job, power, most[i], x, c, stored)
+                }
+                Family::Power8 => power8::<S, false>(s, job, power, most[i], x, c, stored),
+                Family::Power4 => power4(s, job, power, most[i], x, c, stored),
+                Family::Scaled8 => scaled8(s, job, (at, most[i]), x, c, stored),
+                _ => int8(s, job, (at, most[i]), x, c, stored),
+            };
+            if !done {
+                job.encode_block(at, x, c, stored);
             }
-            Family::Power8 => power8::<S, false>(s, job, x, c, stored),
-            Family::Power4 => power4(s, job, x, c, stored),
-            Family::Scaled8 => scaled8(s, job, index, x, c, stored),
-            _ => int8(s, job, x, c, stored),
-        };
-        if !done {
-            job.encode_block(index, x, c, stored);
+            i += 1;
         }
+        index += group;
+    }
+}
+
+/// bf16 bits of the largest magnitude of each block of a group of up to eight; NaN and infinity are
+/// at least [`INFINITY`].
+#[inline(always)]
+fn maxima<S: Simd>(s: S, x: &[u16], block: usize, group: usize) -> [u16; 8] {
+    if group == 8 {
+        let mut v = [s.splat(0); 8];
+        let mut i = 0;
+        while i < 8 {
+            v[i] = most(s, part(x, i * block, block));
+            i += 1;
+        }
+        return s.largest_of_8(v);
+    }
+    let mut out = [0; 8];
+    let mut i = 0;
+    while i < group {
+        out[i] = s.largest(most(s, part(x, i * block, block)));
+        i += 1;
+    }
+    out
+}
+
+/// Stores a scale little-endian.
+#[inline(always)]
+fn put_f32(stored: &mut [u8], value: f32) {
+    if let [a, b, c, d] = stored {
+        [*a, *b, *c, *d] = value.to_le_bytes();
     }
 }
 
@@ -66,29 +108,59 @@ fn magnitudes<S: Simd>(s: S, v: S::W) -> S::W {
     s.and(v, s.splat(0x7FFF))
 }
 
-/// bf16 bits of the largest magnitude; NaN and infinity are at least [`INFINITY`].
+/// Largest magnitudes lane by lane.
 #[inline(always)]
-fn amax<S: Simd>(s: S, x: &[u16]) -> u16 {
+fn most<S: Simd>(s: S, x: &[u16]) -> S::W {
     let mut most = s.splat(0);
-    for chunk in x.chunks_exact(S::LANES) {
-        most = s.max(most, magnitudes(s, s.load(chunk)));
+    let mut i = 0;
+    while i < x.len() {
+        most = s.max(most, magnitudes(s, s.load(part(x, i, S::LANES))));
+        i += S::LANES;
     }
-    s.largest(most)
+    most
 }
 
-/// The code of a power-of-two scale with its stored form, and what to take from bf16 exponents.
-#[inline(always)]
-fn power_scale(job: &Job<'_>, amax: u16, stored: &mut [u8]) -> Option<u16> {
-    let Scale::Power(power) = job.scheme.scale else { return None };
-    let code = power_of_two_code(&power, job.scheme.element, u32::from(amax) << 16);
-    if amax >= INFINITY || !POWER_CODES.contains(&code) {
-        return None;
+/// A power-of-two rule on bf16 bits: `scheme::power_of_two_code` for finite amax of at least 2^-96.
+#[derive(Clone, Copy)]
+struct PowerRow {
+    addend: u16,
+    emax: u16,
+    min_code: u16,
+}
+
+impl PowerRow {
+    #[inline(always)]
+    fn of(job: &Job<'_>) -> Self {
+        let element = job.scheme.element;
+        let Scale::Power(power) = job.scheme.scale else {
+            return Self { addend: 0, emax: 0, min_code: 0 };
+        };
+        Self {
+            addend: bf16_addend(power.rule, element),
+            emax: element.emax() as u16,
+            min_code: u16::from(power.min_code),
+        }
     }
-    match stored {
-        [byte] => *byte = code,
-        bytes => bytes.copy_from_slice(&(u32::from(code) << 23).to_le_bytes()),
+
+    /// Stores the scale of a block; what to take from bf16 exponents, or `None` where the block goes
+    /// to the specification: an infinity or NaN, zeros only, a scale near the ends.
+    #[inline(always)]
+    fn scale(self, amax: u16, stored: &mut [u8]) -> Option<u16> {
+        if amax >= INFINITY || amax == 0 {
+            return None;
+        }
+        let exponent = (amax + self.addend) >> 7;
+        let code = exponent.saturating_sub(self.emax);
+        let code = if code < self.min_code { self.min_code } else { code };
+        if !moves_exponents(code as u8) {
+            return None;
+        }
+        match stored {
+            [byte] => *byte = code as u8,
+            _ => put_f32(stored, f32::from_bits(u32::from(code) << 23)),
+        }
+        Some((code << 7).wrapping_sub(127 << 7))
     }
-    Some((u16::from(code) << 7).wrapping_sub(127 << 7))
 }
 
 /// Magnitudes divided by the scale: exponents less `shift`, what falls below zero being zero.
@@ -103,19 +175,23 @@ fn shifted<S: Simd>(s: S, v: S::W, shift: u16) -> S::W {
 fn power8<S: Simd, const WIDE: bool>(
     s: S,
     job: &Job<'_>,
+    power: PowerRow,
+    amax: u16,
     x: &[u16],
     codes: &mut [u8],
     stored: &mut [u8],
 ) -> bool {
     let format = if WIDE { super::E5M2 } else { super::E4M3 };
-    let Some(shift) = power_scale(job, amax(s, x), stored) else { return false };
+    let Some(shift) = power.scale(amax, stored) else { return false };
     let drop = 7 - format.mantissa;
     let (half, one) = (s.splat((1 << (drop - 1)) - 1), s.splat(1));
     let base = s.splat(((format.lowest - 1) << 7) as u16);
     let lowest = s.splat((format.lowest << 7) as u16);
     let largest = s.splat(format.largest as u16);
-    for (x, c) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
-        let v = s.load(x);
+    let mut i = 0;
+    while i < x.len() {
+        let v = s.load(part(x, i, S::LANES));
+        let c = part_mut(codes, i, S::LANES);
         let y = shifted(s, v, shift);
         let odd = s.and(s.shr(y, drop), one);
         let normal = s.shr(s.add(s.sub(y, base), s.add(half, odd)), drop);
@@ -123,17 +199,22 @@ fn power8<S: Simd, const WIDE: bool>(
         let code = s.min(s.if_above(lowest, y, subnormal, normal), largest);
         let sign = s.and(s.shr(v, 8), s.splat(0x80));
         s.store_bytes(s.or(code, sign), c, job.stream);
+        i += S::LANES;
     }
     true
 }
+
+const E5M2_STEPS: [u16; 4] = [0x3700, 0x37BF, 0x3820, 0x385F];
 
 /// E5M2 codes of magnitudes below 2^-14, given as bf16: (i + 0.5) x 2^-16, a tie passing where i is
 /// odd.
 #[inline(always)]
 fn e5m2_subnormal<S: Simd>(s: S, v: S::W) -> S::W {
     let mut code = s.splat(0);
-    for threshold in [0x3700, 0x37BF, 0x3820, 0x385F] {
-        code = s.add(code, s.if_above(v, s.splat(threshold), s.splat(1), s.splat(0)));
+    let mut i = 0;
+    while i < E5M2_STEPS.len() {
+        code = s.add(code, s.if_above(v, s.splat(E5M2_STEPS[i]), s.splat(1), s.splat(0)));
+        i += 1;
     }
     code
 }
@@ -176,17 +257,28 @@ impl Fp4 {
 }
 
 #[inline(always)]
-fn power4<S: Simd>(s: S, job: &Job<'_>, x: &[u16], codes: &mut [u8], stored: &mut [u8]) -> bool {
+fn power4<S: Simd>(
+    s: S,
+    job: &Job<'_>,
+    power: PowerRow,
+    amax: u16,
+    x: &[u16],
+    codes: &mut [u8],
+    stored: &mut [u8],
+) -> bool {
     if job.scheme.cast.rounding == Rounding::Truncate {
         return false;
     }
-    let Some(shift) = power_scale(job, amax(s, x), stored) else { return false };
+    let Some(shift) = power.scale(amax, stored) else { return false };
     let fp4 = Fp4::of(job);
     let (one, zero, odd_bit) = (s.splat(1), s.splat(0), s.splat(fp4.odd()));
     let base = s.splat((fp4.half(0x20) - (126 << 7)) as u16);
-    let last = fp4.last(0x3E80, 0x3F40).map(|last| s.splat(last as u16));
-    for (x, c) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES / 2)) {
-        let v = s.load(x);
+    let [low, high] = fp4.last(0x3E80, 0x3F40);
+    let last = [s.splat(low as u16), s.splat(high as u16)];
+    let mut i = 0;
+    while i < x.len() {
+        let v = s.load(part(x, i, S::LANES));
+        let c = part_mut(codes, i / 2, S::LANES / 2);
         let y = shifted(s, v, shift);
         let odd = s.and(s.shr(y, 6), odd_bit);
         let normal = s.min(s.shr(s.add(y, s.add(base, odd)), 6), s.splat(7));
@@ -196,6 +288,7 @@ fn power4<S: Simd>(s: S, job: &Job<'_>, x: &[u16], codes: &mut [u8], stored: &mu
         let sign = s.and(s.shr(v, 12), s.splat(8));
         let sign = if fp4.clear { s.if_above(code, zero, sign, zero) } else { sign };
         s.store_nibbles(s.or(code, sign), c, job.stream);
+        i += S::LANES;
     }
     true
 }
@@ -219,14 +312,13 @@ impl<F: Copy> Divisor<F> {
 fn linear<S: Simd>(
     s: S,
     job: &Job<'_>,
-    index: usize,
-    amax: u16,
+    (index, amax): (usize, u16),
     stored: &mut [u8],
 ) -> Option<Divisor<S::F>> {
     let (scale, over) = match job.scheme.scale {
         Scale::Linear(linear) => {
             let (scale, amax) = linear_scale(&linear, bf16_to_f32(amax));
-            stored.copy_from_slice(&scale.to_le_bytes());
+            put_f32(stored, scale);
             (scale, linear.max / amax)
         }
         _ => {
@@ -265,51 +357,78 @@ fn fp8_code<S: Simd>(s: S, format: Fp8, quotient: S::F) -> S::F {
 fn scaled8<S: Simd>(
     s: S,
     job: &Job<'_>,
-    index: usize,
+    block: (usize, u16),
     x: &[u16],
     codes: &mut [u8],
     stored: &mut [u8],
 ) -> bool {
     let format = Fp8::of(job.scheme.element);
-    let Some(divisor) = linear(s, job, index, amax(s, x), stored) else { return false };
-    for (x, c) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
-        let v = s.load(x);
+    let Some(divisor) = linear(s, job, block, stored) else { return false };
+    let mut i = 0;
+    while i < x.len() {
+        let v = s.load(part(x, i, S::LANES));
+        let c = part_mut(codes, i, S::LANES);
         let even = fp8_code(s, format, divisor.apply(s, s.even(v)));
         let odd = fp8_code(s, format, divisor.apply(s, s.odd(v)));
         s.store_bytes(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+        i += S::LANES;
     }
     true
 }
 
+/// An integer from -128 to 127 in 32-bit lanes.
 #[inline(always)]
-fn int8<S: Simd>(s: S, job: &Job<'_>, x: &[u16], codes: &mut [u8], stored: &mut [u8]) -> bool {
-    let Some(divisor) = linear(s, job, 0, amax(s, x), stored) else { return false };
+fn int8_code<S: Simd>(s: S, truncate: bool, quotient: S::F) -> S::F {
+    let integer = if truncate { s.to_int_truncate(quotient) } else { s.to_int_nearest(quotient) };
+    s.min_int(s.max_int(integer, s.splat_int(-128)), s.splat_int(127))
+}
+
+#[inline(always)]
+fn int8<S: Simd>(
+    s: S,
+    job: &Job<'_>,
+    block: (usize, u16),
+    x: &[u16],
+    codes: &mut [u8],
+    stored: &mut [u8],
+) -> bool {
+    let Some(divisor) = linear(s, job, block, stored) else { return false };
     let truncate = job.scheme.cast.rounding == Rounding::Truncate;
-    let (low, high) = (s.splat_int(-128), s.splat_int(127));
-    let convert = |x: S::F| {
-        let quotient = divisor.apply(s, x);
-        let integer =
-            if truncate { s.to_int_truncate(quotient) } else { s.to_int_nearest(quotient) };
-        s.min_int(s.max_int(integer, low), high)
-    };
-    for (x, c) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
-        let v = s.load(x);
-        let (even, odd) = (convert(s.even(v)), convert(s.odd(v)));
+    let mut i = 0;
+    while i < x.len() {
+        let v = s.load(part(x, i, S::LANES));
+        let c = part_mut(codes, i, S::LANES);
+        let even = int8_code(s, truncate, divisor.apply(s, s.even(v)));
+        let odd = int8_code(s, truncate, divisor.apply(s, s.odd(v)));
         s.store_bytes(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+        i += S::LANES;
     }
     true
 }
 
 /// E2M1 codes of quotients in fp32, as [`power4`] but in 32-bit lanes.
+///
+/// With `NEAR` the quotient may be up to 2^8 fp32 steps off, and a number that close to a tie is one:
+/// that holds for a bf16 number over an E4M3 scale, whose quotients keep 2^-7 from any other tie. So
+/// a multiplication by a rounded reciprocal gives the codes of the exact division.
 #[inline(always)]
-fn fp4_code<S: Simd>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
+fn fp4_code<S: Simd, const NEAR: bool>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
     let (one, zero) = (s.splat_int(1), s.splat_int(0));
     let magnitude = s.and_int(quotient, s.splat_int(0x7FFF_FFFF));
-    let odd = s.and_int(s.shr_int(magnitude, 22), s.splat_int(i32::from(fp4.odd())));
-    let base = s.splat_int(fp4.half(0x20_0000) - (126 << 23));
-    let rounded = s.add_int(magnitude, s.add_int(base, odd));
+    // The bit above the cut, and what is added below it: half less the slack, twice the slack more
+    // where the bit is odd; without slack the classic half less one.
+    let slack = if NEAR { 0x100 } else { 0 };
+    let weight = if NEAR { 9 } else { 0 };
+    let odd = s.splat_int(i32::from(fp4.odd()) << weight);
+    let odd = s.and_int(s.shr_int(magnitude, 22 - weight), odd);
+    let half = if NEAR { fp4.half(0x20_0000) + 1 - slack } else { fp4.half(0x20_0000) };
+    let rounded = s.add_int(magnitude, s.add_int(s.splat_int(half - (126 << 23)), odd));
     let normal = s.min_int(s.shr_int(rounded, 22), s.splat_int(7));
-    let last = fp4.last(0x3E80_0000, 0x3F40_0000).map(|last| s.splat_int(last));
+    let [low, high] = fp4.last(0x3E80_0000, 0x3F40_0000);
+    // A tie that stays is at the threshold, one that passes above it.
+    let near = |last: i32, tie: i32| if last == tie { last + slack } else { last - slack };
+    let (low, high) = (near(low, 0x3E80_0000), near(high, 0x3F40_0000));
+    let last = [s.splat_int(low), s.splat_int(high)];
     let passed = s.if_above_int(magnitude, last[0], one, zero);
     let small = s.add_int(passed, s.if_above_int(magnitude, last[1], one, zero));
     let code = s.if_above_int(s.splat_int(127 << 23), magnitude, small, normal);
@@ -318,58 +437,120 @@ fn fp4_code<S: Simd>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
     s.or_int(code, sign)
 }
 
-/// Blocks of 16: one or two of them per vector.
+/// Blocks of 16: eight vectors of one or two of them at a time, then one vector at a time.
 #[inline(always)]
 fn nv4<S: Simd>(s: S, job: &Job<'_>, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
     let Scale::Nv(nv) = job.scheme.scale else {
-        return job.encode_scalar(source, codes, scales);
+        return job.encode_blocks(0, source, codes, scales);
     };
-    if job.scheme.cast.rounding == Rounding::Truncate {
-        return job.encode_scalar(source, codes, scales);
+    let even = job.scheme.cast.rounding == Rounding::NearestEven;
+    let plain = nv.global == Global::None && job.scheme.quotient == Quotient::Divide && even;
+    if nv.round_up || job.scheme.cast.rounding == Rounding::Truncate {
+        job.encode_blocks(0, source, codes, scales);
+    } else if plain {
+        nv4_groups::<S, true>(s, job, &nv, source, codes, scales);
+    } else {
+        nv4_groups::<S, false>(s, job, &nv, source, codes, scales);
     }
-    let table = nv_table(&nv);
-    let multiplier = job.multiplier(&nv);
+}
+
+#[inline(always)]
+fn nv4_groups<S: Simd, const NEAR: bool>(
+    s: S,
+    job: &Job<'_>,
+    nv: &NvScale,
+    source: &[u16],
+    codes: &mut [u8],
+    scales: &mut [u8],
+) {
+    let multiplier = job.multiplier(nv);
     let fp4 = Fp4::of(job);
-    let divide = job.scheme.quotient == Quotient::Divide;
-    let group = S::LANES / 16;
+    let divide = !NEAR && job.scheme.quotient == Quotient::Divide;
+    let per_vector = S::LANES / 16;
+    let blocks = source.len() / 16;
     let mut index = 0;
-    let mut vectors = source.chunks_exact(S::LANES);
-    for x in &mut vectors {
-        let (c, stored) = (&mut codes[index * 8..][..group * 8], &mut scales[index..][..group]);
-        let v = s.load(x);
-        let amax = s.largest_of_16(magnitudes(s, v));
-        let code = amax.map(|amax| job.nv_code(&nv, table, amax, multiplier));
-        let total = code.map(|code| nv_total(&nv, code, multiplier));
-        if amax[0].max(amax[1]) >= INFINITY || !(ordinary(total[0]) && ordinary(total[1])) {
-            for i in 0..group {
-                let block = &x[i * 16..][..16];
-                job.encode_block(index + i, block, &mut c[i * 8..][..8], &mut stored[i..=i]);
-            }
-        } else {
-            stored.copy_from_slice(&code[..group]);
-            let by = if divide { total } else { total.map(|total| 1.0 / total) };
-            let divisor = Divisor { by: s.pair(by[0], by[1]), divide };
-            let even = fp4_code(s, fp4, divisor.apply(s, s.even(v)));
-            let odd = fp4_code(s, fp4, divisor.apply(s, s.odd(v)));
-            s.store_nibbles(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+    while index < blocks {
+        let left = (blocks - index) / per_vector;
+        let group = if left < 8 { left } else { 8 };
+        if group == 0 {
+            let x = part(source, index * 16, 16);
+            job.encode_block(index, x, part_mut(codes, index * 8, 8), part_mut(scales, index, 1));
+            index += 1;
+            continue;
         }
-        index += group;
+        let mut v = [s.splat(0); 8];
+        let mut i = 0;
+        while i < group {
+            v[i] = magnitudes(s, s.load(part(source, index * 16 + i * S::LANES, S::LANES)));
+            i += 1;
+        }
+        let amax = s.largest_of_runs(v);
+        let (code, total) = nv_totals(s, nv, s.widen(&amax), multiplier);
+        let mut bytes = [0; 16];
+        s.store_low_bytes(code, &mut bytes);
+        let mut totals = [0.0; 16];
+        s.store_floats(total, &mut totals);
+        let mut by = totals;
+        if !divide {
+            s.store_floats(s.divide(s.splat_float(1.0), total), &mut by);
+        }
+        let mut i = 0;
+        while i < group {
+            let (first, second) = (i * per_vector, i * per_vector + per_vector - 1);
+            let at = index + first;
+            let x = part(source, at * 16, S::LANES);
+            let c = part_mut(codes, at * 8, S::LANES / 2);
+            let stored = part_mut(scales, at, per_vector);
+            let finite = amax[first] < INFINITY && amax[second] < INFINITY;
+            if finite && ordinary(totals[first]) && ordinary(totals[second]) {
+                stored[0] = bytes[first];
+                stored[per_vector - 1] = bytes[second];
+                let v = s.load(x);
+                let divisor = Divisor { by: s.pair(by[first], by[second]), divide };
+                let even = fp4_code::<S, NEAR>(s, fp4, divisor.apply(s, s.even(v)));
+                let odd = fp4_code::<S, NEAR>(s, fp4, divisor.apply(s, s.odd(v)));
+                s.store_nibbles(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+            } else {
+                job.encode_blocks(at, x, c, stored);
+            }
+            i += 1;
+        }
+        index += group * per_vector;
     }
-    for x in vectors.remainder().chunks_exact(16) {
-        job.encode_block(index, x, &mut codes[index * 8..][..8], &mut scales[index..=index]);
-        index += 1;
+}
+
+/// E4M3 scale codes in 32-bit lanes and the numbers that codes are multiplied by: `nv_scale` and
+/// `nv_total` lane by lane, for finite amax.
+#[inline(always)]
+fn nv_totals<S: Simd>(s: S, nv: &NvScale, amax: S::F, multiplier: f32) -> (S::F, S::F) {
+    let sixth = match nv.arith {
+        ScaleArith::Divide => s.divide(amax, s.splat_float(6.0)),
+        ScaleArith::Reciprocal => s.multiply(amax, s.splat_float(1.0 / 6.0)),
+    };
+    let by = s.splat_float(multiplier);
+    let value = if nv.global == Global::None { sixth } else { s.divide(sixth, by) };
+    // Non-negative floats are ordered as their bits.
+    let value = s.max_int(value, s.splat_float(nv.floor));
+    let mut code = fp8_code(s, super::E4M3, value);
+    if let Some(zero) = nv.zero_code {
+        code = s.if_above_int(amax, s.splat_int(0), code, s.splat_int(i32::from(zero)));
     }
+    let normal = s.add_int(s.shl_int(code, 20), s.splat_int(120 << 23));
+    let subnormal = s.multiply(s.to_float(code), s.splat_float(0.001_953_125));
+    let block = s.if_above_int(s.splat_int(8), code, subnormal, normal);
+    (code, if nv.global == Global::None { block } else { s.multiply(by, block) })
 }
 
 /// Words to byte planes.
 #[inline(always)]
 pub(in crate::simd) fn split<S: Simd>(s: S, words: &[u16], low: &mut [u8], high: &mut [u8]) {
     let whole = words.len() / S::LANES * S::LANES;
-    let planes = low.chunks_exact_mut(S::LANES).zip(high.chunks_exact_mut(S::LANES));
-    for (words, (low, high)) in words.chunks_exact(S::LANES).zip(planes) {
-        let v = s.load(words);
-        s.store_bytes(v, low, false);
-        s.store_bytes(s.shr(v, 8), high, false);
+    let mut i = 0;
+    while i < whole {
+        let v = s.load(part(words, i, S::LANES));
+        s.store_bytes(v, part_mut(low, i, S::LANES), false);
+        s.store_bytes(s.shr(v, 8), part_mut(high, i, S::LANES), false);
+        i += S::LANES;
     }
     crate::planes::split_scalar(&words[whole..], &mut low[whole..], &mut high[whole..]);
 }
