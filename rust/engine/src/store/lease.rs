@@ -179,8 +179,11 @@ impl Namespace {
                 })
                 .collect();
             if at > out.len() {
-                // The store has more by now than the match saw; the caller's buffer has not.
-                without.insert((found.plan.usable / self.block_tokens(), Kind::Body as u8));
+                // The store has more by now than the match saw; the caller's buffer has not. A
+                // shorter plan may still take more bytes, so each turn takes one block away.
+                let most = plan.usable.min(found.plan.usable + self.block_tokens());
+                let last = (most / self.block_tokens()).saturating_sub(1);
+                without.extend([Kind::Body, Kind::Window, Kind::Checkpoint].map(|k| (last, k as u8)));
                 continue;
             }
             for chunk in all.chunks(WINDOW) {
