@@ -1,8 +1,8 @@
 //! The Python extension module `kvstore._core`: glue without logic.
 
+mod codec;
 mod layout;
 mod sim;
-mod codec;
 
 use pyo3::prelude::*;
 
@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::layout::{Group, Layout};
+    use super::codec::codec;
     #[pymodule_export]
-    use super::sim::{Trace, read_trace, simulate, trace_info};
     use super::layout::{
         Architecture, Group, Layout, ResumePlan, architectures, keep, records, resume_plan,
         usage_tokens,
     };
-    use super::codec::codec;
+    #[pymodule_export]
+    use super::sim::{Trace, read_trace, simulate, trace_info};
 }
