@@ -1,1 +1,77 @@
-"""An embedded storage engine for the key-value caches of language models."""
+"""An embedded storage engine for the key-value caches of language models.
+
+    import kvstore
+    from kvstore.layouts import Layout
+
+    store = kvstore.open("/nvme/kv", host_bytes="8 GiB", disk_bytes="200 GiB")
+    ns = store.namespace(layout, model="...", weights=fingerprint, cache_salt=tenant)
+    with ns.lease(ns.match(token_ids)) as lease:
+        ...
+"""
+
+import atexit
+
+from kvstore._core import (
+    Answers,
+    Batch,
+    Explanation,
+    FieldDifference,
+    Keyed,
+    KeyedLease,
+    KeyedMatch,
+    Lease,
+    Namespace,
+    Plan,
+    Status,
+    Statuses,
+    Store,
+    Usage,
+    View,
+    close_all,
+    open,  # noqa: A004  (kvstore.open is the entry)
+    parse_size,
+)
+from kvstore.errors import (
+    ClosedError,
+    DivergenceError,
+    Error,
+    ForkedError,
+    IncompatibleError,
+    InvalidArgument,
+    LimitError,
+    LockedError,
+    StoreIOError,
+)
+from kvstore.types import WeightsFingerprint as Weights
+
+__all__ = [
+    "Answers",
+    "Batch",
+    "ClosedError",
+    "DivergenceError",
+    "Error",
+    "Explanation",
+    "FieldDifference",
+    "ForkedError",
+    "IncompatibleError",
+    "InvalidArgument",
+    "Keyed",
+    "KeyedLease",
+    "KeyedMatch",
+    "Lease",
+    "LimitError",
+    "LockedError",
+    "Namespace",
+    "Plan",
+    "Status",
+    "Statuses",
+    "Store",
+    "StoreIOError",
+    "Usage",
+    "View",
+    "Weights",
+    "open",
+    "parse_size",
+]
+
+atexit.register(close_all)

@@ -4,6 +4,7 @@
 //! put that finds no room is an answer (contract C2, C4). What remains here is what the caller
 //! must mend: a wrong argument, a directory that belongs to somebody else, a damaged superblock.
 
+use crate::identity::IdentityError;
 use crate::io::OpenError;
 use std::path::Path;
 
@@ -32,6 +33,7 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    owner: Option<u32>,
     #[source]
     source: Option<std::io::Error>,
 }
@@ -41,7 +43,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), owner: None, source: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -57,16 +59,28 @@ impl Error {
         Self {
             kind,
             message: format!("{doing} {}: {source}", path.display()),
+            owner: None,
             source: Some(source),
         }
     }
 
     pub(crate) fn open(error: &OpenError) -> Self {
-        let kind = match error {
-            OpenError::Locked { .. } => ErrorKind::Locked,
-            OpenError::Io { .. } => ErrorKind::Io,
+        let (kind, owner) = match error {
+            OpenError::Locked { pid, .. } => (ErrorKind::Locked, *pid),
+            OpenError::Io { .. } => (ErrorKind::Io, None),
         };
-        Self::new(kind, error.to_string())
+        Self { owner, ..Self::new(kind, error.to_string()) }
+    }
+
+    /// Process id of the owner of a locked store, if it lives and left its name.
+    pub fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+
+    /// A wrong input of the key builder.
+    #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+    pub fn identity(error: IdentityError) -> Self {
+        Self::invalid(error.to_string())
     }
 
     /// What kind of mend is needed.

@@ -29,7 +29,6 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout itself, for the parts of this module that store with it.
-    #[expect(dead_code, reason = "the store's namespace takes it")]
     pub(crate) fn inner(&self) -> &core::Layout {
         &self.inner
     }
@@ -373,13 +372,14 @@ impl Layout {
 
 /// A group by name or by index.
 #[derive(FromPyObject)]
-enum GroupRef {
+pub(crate) enum GroupRef {
     Index(usize),
     Name(String),
 }
 
 impl GroupRef {
-    fn index(self, layout: &core::Layout) -> PyResult<usize> {
+    /// Its index in a layout.
+    pub(crate) fn index(self, layout: &core::Layout) -> PyResult<usize> {
         match self {
             Self::Index(index) => Ok(index),
             Self::Name(name) => layout.group_index(&name).ok_or_else(|| {

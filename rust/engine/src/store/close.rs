@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 const LAST_CALL: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// Writes what is pending, stops the writer and closes the device. True if everything was
-    /// written.
-    pub(crate) fn shut(&self) -> bool {
-        let deadline = Instant::now() + self.options.close_deadline;
+    /// Writes what is pending until `deadline`, stops the writer and closes the device. True if
+    /// everything was written.
+    pub(crate) fn shut(&self, deadline: Instant) -> bool {
         {
             let mut state = self.state.lock();
             if state.phase != Phase::Open {

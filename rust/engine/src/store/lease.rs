@@ -183,7 +183,8 @@ impl Namespace {
                 // shorter plan may still take more bytes, so each turn takes one block away.
                 let most = plan.usable.min(found.plan.usable + self.block_tokens());
                 let last = (most / self.block_tokens()).saturating_sub(1);
-                without.extend([Kind::Body, Kind::Window, Kind::Checkpoint].map(|k| (last, k as u8)));
+                without
+                    .extend([Kind::Body, Kind::Window, Kind::Checkpoint].map(|k| (last, k as u8)));
                 continue;
             }
             for chunk in all.chunks(WINDOW) {

@@ -83,7 +83,7 @@ impl Namespace {
     }
 
     /// The stored body of each key, or why there is none; behind the first absent block all are.
-    fn bodies(&self, state: &State, keys: &[Key]) -> Vec<Result<EntryId, MissReason>> {
+    pub(super) fn bodies(&self, state: &State, keys: &[Key]) -> Vec<Result<EntryId, MissReason>> {
         let bare: Vec<_> = keys.iter().map(|key| Fingerprint(key.fingerprint())).collect();
         let mut found = vec![None; keys.len()];
         state.index.find_batch(&bare, &mut found);

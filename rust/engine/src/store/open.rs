@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Page images on their way to the slot table at most.
 const PAGE_BUFFERS: usize = 256;
@@ -173,10 +173,15 @@ impl Store {
     /// Closes this handle; the last one closes the engine: what is pending is written, within the
     /// deadline of the options. True if everything was. A second call does nothing.
     pub fn close(&self) -> bool {
+        self.close_within(self.shared.options.close_deadline)
+    }
+
+    /// The same with a deadline of the caller's: what a process can wait for at its end.
+    pub fn close_within(&self, wait: Duration) -> bool {
         if self.closed.swap(true, Ordering::AcqRel) {
             return true;
         }
-        if self.shared.leave() { self.shared.shut() } else { true }
+        if self.shared.leave() { self.shared.shut(Instant::now() + wait) } else { true }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
