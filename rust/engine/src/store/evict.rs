@@ -12,6 +12,7 @@ use crate::disk::segments::Phase;
 use crate::io::device::File;
 use kvstore_index::{EntryId, Tier};
 use parking_lot::MutexGuard;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Why there is no slot.
@@ -41,7 +42,7 @@ impl Shared {
         if let Some(most) = self.options.disk_objects {
             while state.disk_objects >= most {
                 if !state.evict_one_of(None) {
-                    return Err(NoSlot::Never(Reason::NoSpace));
+                    return Err(state.nothing_to_evict());
                 }
             }
         }
@@ -84,11 +85,7 @@ impl Shared {
         if evicted > 0 || cooling > 0 || state.drain.is_some() || self.start_drain(state, class) {
             return NoSlot::Wait;
         }
-        // What is pinned or on its way may become evictable.
-        if state.writing_bytes > 0 || !state.pages.is_idle() {
-            return NoSlot::Wait;
-        }
-        NoSlot::Never(if state.pinned_bytes > 0 { Reason::Pinned } else { Reason::NoSpace })
+        state.nothing_to_evict()
     }
 
     /// Class of a queued object, if its stride has one.
@@ -193,10 +190,27 @@ impl Shared {
 }
 
 impl State {
+    /// Whether objects are on their way to disk, which may be victims when they are there.
+    fn is_writing(&self) -> bool {
+        self.writing_bytes > 0 || !self.pages.is_idle()
+    }
+
+    /// What it means that there is no victim.
+    fn nothing_to_evict(&self) -> NoSlot {
+        if self.is_writing() {
+            NoSlot::Wait
+        } else if self.pinned_bytes > 0 {
+            NoSlot::Never(Reason::Pinned)
+        } else {
+            NoSlot::Never(Reason::NoSpace)
+        }
+    }
+
     /// Evicts the least valuable leaf (with what hangs under it in skipped classes) of `class`, or
     /// of any. Where host-only children keep every disk object from being a leaf, the oldest of
     /// those go instead, until their parent is one.
     fn evict_one_of(&mut self, class: Option<u8>) -> bool {
+        let mut below_disk = None;
         loop {
             let victim = self
                 .index
@@ -208,14 +222,32 @@ impl State {
                 }
                 return true;
             }
-            let host_only =
-                self.index.victim(Tier::Host, &mut |_, entry| entry.flags & bit::READY == 0);
-            let Some(victim) = host_only else { return false };
+            if self.is_writing() {
+                return false;
+            }
+            let below_disk = below_disk.get_or_insert_with(|| self.host_only_below_disk());
+            let in_the_way = self.index.victim(Tier::Host, &mut |id, _| below_disk.contains(&id));
+            let Some(victim) = in_the_way else { return false };
             for id in victim.along.into_iter().chain([victim.id]) {
+                below_disk.remove(&id);
                 self.counters.evicted_host += 1;
                 self.drop_host(id);
             }
         }
+    }
+
+    /// Objects that only host memory has, below one that the disk has. One pass over the index.
+    fn host_only_below_disk(&self) -> HashSet<EntryId> {
+        let host_only = |id| self.has(id, bit::HOST) && !self.index.is_resident(id, Tier::Disk);
+        let all = self.index.iter().map(|(id, _)| id).filter(|&id| host_only(id));
+        all.filter(|&id| {
+            let mut above = self.index.parent(id);
+            while let Some(at) = above.filter(|&at| host_only(at)) {
+                above = self.index.parent(at);
+            }
+            above.is_some_and(|at| self.index.is_resident(at, Tier::Disk))
+        })
+        .collect()
     }
 }
 
