@@ -1,5 +1,6 @@
 //! Opening a store: the device, the superblock, recovery, the writer thread.
 
+use super::batch::Ack;
 use super::care::Care;
 use super::config::Options;
 use super::counters::Counters;
@@ -88,6 +89,8 @@ pub(crate) struct Shared {
     /// Largest object that is stored bare, and largest part, bytes.
     pub(crate) bare_limit: u64,
     pub(crate) part_limit: u64,
+    /// Bytes of all segments that the disk limit allows.
+    pub(crate) disk_room: u64,
     /// Host bytes that may be dirty, and that leases may pin.
     pub(crate) dirty_limit: u64,
     pub(crate) pin_limit: u64,
@@ -239,6 +242,7 @@ impl Shared {
             secret: state.superblock.secret,
             bare_limit: geometry.bare_limit().min(extent),
             part_limit: super::manifest::PART_BYTES.min(extent),
+            disk_room: u64::from(state.segments.count()) * geometry.segment_bytes,
             dirty_limit: arena_bytes / 2,
             pin_limit: arena_bytes / 4 * 3,
             options: options.clone(),
@@ -282,6 +286,14 @@ impl Shared {
     /// Gives a handle back; true for the last one.
     pub(crate) fn leave(&self) -> bool {
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Payload bytes that the tier of an acknowledgement holds at most.
+    pub(crate) fn tier_bytes(&self, ack: Ack) -> u64 {
+        match ack {
+            Ack::Host => self.arena.extent_bytes() as u64 * u64::from(self.arena.extents()),
+            Ack::Ssd | Ack::SsdFlush => self.disk_room,
+        }
     }
 
     /// Wakes the writer thread.

@@ -387,6 +387,9 @@ impl Put<'_> {
     /// Stores an object in parts: part 0 decides who is first, the others are written before it.
     fn in_parts(&self, item: usize, object: &Object<'_>, key: &Key) -> Option<Status> {
         let shared = self.shared();
+        if object.data.len() as u64 > shared.tier_bytes(self.ack) {
+            return Some(Status::Rejected(Reason::TooLarge));
+        }
         let lengths =
             super::manifest::cut(object.data.len() as u64, shared.part_limit, object.cuts);
         let manifest_bytes = Manifest::bytes(lengths.len());
