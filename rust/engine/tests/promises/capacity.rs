@@ -46,9 +46,11 @@ fn a_tier_too_small_to_work_is_refused_with_the_number() {
     assert!(said.contains("host_bytes is 1048576") && said.contains("give at least "), "{said}");
     let said = complaint(Options { objects: Some(0), ..options() });
     assert!(said.contains("objects is 0"), "{said}");
-    assert!(std::fs::read_dir(dir.path()).unwrap().all(|file| {
-        file.unwrap().file_name() != "data"
-    }) || du(dir.path()) < MIB, "a refused open leaves nothing that counts");
+    assert!(
+        std::fs::read_dir(dir.path()).unwrap().all(|file| { file.unwrap().file_name() != "data" })
+            || du(dir.path()) < MIB,
+        "a refused open leaves nothing that counts"
+    );
 }
 
 /// A store of 128 blocks and as many as there is room for.
@@ -213,13 +215,15 @@ fn the_smallest_store_works() {
     let disk_bytes = 80 * MIB;
     let options = Options { host_bytes, disk_bytes, ..options() };
     let store = open(dir.path(), &options);
-    let (small, large) = (namespace(&store, &layout(32), "a"), namespace(&store, &layout(4096), "a"));
+    let (small, large) =
+        (namespace(&store, &layout(32), "a"), namespace(&store, &layout(4096), "a"));
     for seed in 0..60 {
-        let answers = put_and_wait(&small, &prompt(seed, 20), Ack::Ssd);
-        assert_eq!(answers, [Status::Stored; 20], "seed {seed}");
-        let answers = put_and_wait(&large, &prompt(seed, 8), Ack::Ssd);
-        assert_eq!(answers, [Status::Stored; 8], "seed {seed}");
-        assert_eq!((check(&small, &prompt(seed, 20)), check(&large, &prompt(seed, 8))), (20, 8));
+        for (ns, blocks) in [(&small, 20), (&large, 8)] {
+            let tokens = prompt(seed, blocks);
+            let answers = put_and_wait(ns, &tokens, Ack::Ssd);
+            assert_eq!(answers, vec![Status::Stored; blocks as usize], "seed {seed}");
+            assert_eq!(check(ns, &tokens), blocks as usize, "seed {seed}");
+        }
     }
     assert!(du(dir.path()) <= disk_bytes);
     at_rest(&store);

@@ -11,6 +11,8 @@ mod support;
 mod tools;
 
 mod capacity;
+mod leases;
+mod parts;
 mod restart;
 mod statuses;
 

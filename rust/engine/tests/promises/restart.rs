@@ -152,7 +152,12 @@ const SLOTS: u32 = 4096;
 const MILLION: u64 = 1 << 20;
 
 fn large() -> Options {
-    Options { disk_bytes: 5 << 30, objects: Some(MILLION + 1000), host_bytes: 256 * MIB, ..options() }
+    Options {
+        disk_bytes: 5 << 30,
+        objects: Some(MILLION + 1000),
+        host_bytes: 256 * MIB,
+        ..options()
+    }
 }
 
 /// B2-20: a store of a million objects opens with less than 200 bytes of memory for each, and its

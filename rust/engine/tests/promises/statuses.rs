@@ -5,9 +5,7 @@ use std::time::Duration;
 use kvstore_engine::identity::Extras;
 use kvstore_engine::io::fault::{Fault, FaultDisk, FaultPlan, Rule};
 use kvstore_engine::io::{File, OpKind};
-use kvstore_engine::store::{
-    Ack, NamespaceOptions, Object, Options, PutOptions, Reason, Status,
-};
+use kvstore_engine::store::{Ack, NamespaceOptions, Object, Options, PutOptions, Reason, Status};
 use kvstore_index::Kind;
 
 use crate::support::*;
@@ -32,7 +30,8 @@ fn too_large_is_what_the_asked_tier_can_never_hold() {
     let object = Object { data: &data, ..object };
     assert_eq!(put_one(&ns, object, Ack::Ssd), rejected(Reason::TooLarge));
     let stats = store.stats();
-    let evicted = (stats.counters.evicted, stats.counters.evicted_host, stats.counters.evicted_disk);
+    let evicted =
+        (stats.counters.evicted, stats.counters.evicted_host, stats.counters.evicted_disk);
     assert_eq!((stats.objects, evicted), (20, (0, 0, 0)));
     at_rest(&store);
     assert_eq!(adds_up(&store), 22);
@@ -78,32 +77,47 @@ fn no_space_is_the_answer_when_there_is_none() {
     at_rest(&store);
 }
 
-/// `pinned`: leases hold all of the host memory.
+/// `pinned`: leases hold so much of a tier that nothing can make room in it.
 #[test]
 fn pinned_is_the_answer_while_leases_hold_the_room() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path(), &Options { host_bytes: 24 * MIB, ..options() });
-    let ns = namespace(&store, &layout(4096), "a");
-    let arena = store.stats().host.arena;
-    let blocks = (arena / ns.layout().body_bytes()) as u32 * 2;
-    for seed in 0..blocks {
-        put_and_wait(&ns, &prompt(seed, 1), Ack::Ssd);
+    let options = Options { host_bytes: 64 * MIB, disk_objects: Some(8), ..options() };
+    let store = open(dir.path(), &options);
+    let ns = namespace(&store, &layout(32), "a");
+    let tokens = prompt(1, 8);
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    let lease = ns.lease(&matched(&ns, &tokens));
+    assert_eq!(lease.plan().bodies.len(), 8);
+    assert_eq!(put_and_wait(&ns, &prompt(2, 2), Ack::Ssd)[0], rejected(Reason::Pinned));
+    drop(lease);
+    assert_eq!(put_and_wait(&ns, &prompt(3, 2), Ack::Ssd), [Status::Stored; 2]);
+    at_rest(&store);
+}
+
+/// `pinned` again: every segment has a leased object when another class needs one. The answer
+/// comes while the leases live, and the next put finds room.
+#[test]
+fn pinned_is_the_answer_while_leases_hold_every_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { host_bytes: 64 * MIB, disk_bytes: 80 * MIB, ..options() };
+    let store = open(dir.path(), &options);
+    let (small, large) =
+        (namespace(&store, &layout(1600), "a"), namespace(&store, &layout(4096), "a"));
+    let mut seed = 0;
+    while store.stats().counters.evicted_disk == 0 {
+        put_and_wait(&small, &prompt(seed, 1), Ack::Ssd);
+        seed += 1;
     }
-    let mut leases = Vec::new();
-    for seed in 0..blocks {
-        let lease = ns.lease(&matched(&ns, &prompt(seed, 1)));
-        leases.extend((!lease.plan().bodies.is_empty()).then_some(lease));
-    }
-    let held = store.stats().host;
-    assert!(held.pinned * 4 <= held.arena * 3, "leases are capped: {held:?}");
-    let mut answers = Vec::new();
-    for seed in 0..blocks {
-        answers.push(put_and_wait(&ns, &prompt(1000 + seed, 1), Ack::Host)[0]);
-        assert!(store.flush(soon()));
-    }
-    assert!(answers.iter().all(|&answer| answer == Status::Stored), "{answers:?}");
-    // Checked bytes of leases stay what they are while others come and go.
+    let leases: Vec<_> = (0..seed)
+        .rev()
+        .step_by(7)
+        .map(|seed| small.lease(&matched(&small, &prompt(seed, 1))))
+        .collect();
+    assert!(leases.iter().all(|lease| lease.plan().bodies.len() <= 1));
+    let answers = put_and_wait(&large, &prompt(1, 1), Ack::Ssd);
+    assert_eq!(answers, [rejected(Reason::Pinned)]);
     drop(leases);
+    assert_eq!(put_and_wait(&large, &prompt(2, 1), Ack::Ssd), [Status::Stored]);
     at_rest(&store);
 }
 
@@ -136,9 +150,16 @@ fn a_store_that_takes_nothing_says_why() {
         put_and_wait(&ns, &tokens, Ack::Ssd);
         store.close();
         assert_eq!(put_and_wait(&ns, &prompt(2, 5), Ack::Host), [rejected(Reason::Closing); 5]);
-        assert!(store.namespace(
-            layout.clone(), &description(&layout, "b"), b"", NamespaceOptions::default()
-        ).is_err());
+        assert!(
+            store
+                .namespace(
+                    layout.clone(),
+                    &description(&layout, "b"),
+                    b"",
+                    NamespaceOptions::default()
+                )
+                .is_err()
+        );
     }
     let store = open(dir.path(), &Options { read_only: true, ..options() });
     let ns = namespace(&store, &layout, "a");
@@ -176,7 +197,10 @@ fn cleared_is_the_answer_to_keys_of_the_past() {
     let old = keys(&ns, &prompt(1, 1));
     assert_eq!(ns.clear(false).unwrap(), 0);
     let data = vec![1; 4096];
-    assert_eq!(put_one(&ns, object(&old, 0, Kind::Body, &data), Ack::Host), rejected(Reason::Cleared));
+    assert_eq!(
+        put_one(&ns, object(&old, 0, Kind::Body, &data), Ack::Host),
+        rejected(Reason::Cleared)
+    );
     let new = keys(&ns, &prompt(1, 1));
     assert_eq!(put_one(&ns, object(&new, 0, Kind::Body, &data), Ack::Host), Status::Stored);
     at_rest(&store);
