@@ -66,3 +66,9 @@ def test_errors_say_where(tmp_path: Path, trace: Path) -> None:
         _core.simulate(trace, "fifo", ["1%"])
     with pytest.raises(ValueError, match=r'capacity "0%": must be a number of blocks'):
         _core.simulate(trace, "lru", ["0%"])
+
+
+def test_hits_can_be_had_for_each_request(trace: Path) -> None:
+    for policy in ("leaf-lru", "lru", "optimum"):
+        (row,) = _core.simulate(trace, policy, ["100%"], per_request=True)
+        assert row["hits"] == [0, 2, 0, 3]

@@ -69,15 +69,16 @@ pub(crate) fn trace_info(
 ///
 /// Gives a dict per capacity: `trace`, `policy`, `capacity`, `capacity_blocks`, `requests`,
 /// `blocks_requested`, `blocks_hit`, `hit_ratio`, `blocks_written`, `bytes_written_per_byte_hit`
-/// (None without a hit).
+/// (None without a hit); with per_request also `hits`, the blocks that each request hit.
 #[pyfunction]
-#[pyo3(signature = (path, policy, capacities, head=None))]
+#[pyo3(signature = (path, policy, capacities, head=None, *, per_request=false))]
 pub(crate) fn simulate<'py>(
     py: Python<'py>,
     path: PathBuf,
     policy: &str,
     capacities: Vec<String>,
     head: Option<u64>,
+    per_request: bool,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let wrong = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
     let policy: Policy = policy.parse().map_err(|error| wrong(&error))?;
@@ -88,7 +89,19 @@ pub(crate) fn simulate<'py>(
     let trace = py.detach(|| Loaded::read(path, head)).map_err(error)?;
     let rows = capacities.into_iter().map(|capacity| {
         py.check_signals()?;
-        row(py, &py.detach(|| trace.replay(policy, capacity)))
+        let mut hits = Vec::new();
+        let outcome = py.detach(|| {
+            trace.replay_each(policy, capacity, &mut |blocks| {
+                if per_request {
+                    hits.push(blocks);
+                }
+            })
+        });
+        let row = row(py, &outcome)?;
+        if per_request {
+            row.set_item("hits", hits)?;
+        }
+        Ok(row)
     });
     rows.collect()
 }

@@ -105,10 +105,20 @@ impl Loaded {
 
     /// Replays the trace from an empty store.
     pub fn replay(&self, policy: Policy, capacity: Capacity) -> Outcome {
+        self.replay_each(policy, capacity, &mut |_| {})
+    }
+
+    /// Replays the trace from an empty store and tells the blocks that each request hit, in order.
+    pub fn replay_each(
+        &self,
+        policy: Policy,
+        capacity: Capacity,
+        hits: &mut dyn FnMut(u32),
+    ) -> Outcome {
         let capacity_blocks = capacity.blocks(self.info.unique_blocks);
         let counts = match policy {
-            Policy::Index(kind) => replay::run(self, kind, capacity_blocks),
-            Policy::Optimum => optimum::run(self, capacity_blocks),
+            Policy::Index(kind) => replay::run(self, kind, capacity_blocks, hits),
+            Policy::Optimum => optimum::run(self, capacity_blocks, hits),
         };
         Outcome {
             trace: self.name.clone(),

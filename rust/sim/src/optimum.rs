@@ -16,7 +16,7 @@ struct Uses {
     count: u32,
 }
 
-pub(crate) fn run(trace: &Loaded, capacity: u32) -> Counts {
+pub(crate) fn run(trace: &Loaded, capacity: u32, hits: &mut dyn FnMut(u32)) -> Counts {
     let next_uses = next_uses(trace);
     let capacity = u64::from(capacity);
     // Kept blocks by the request that uses them next, their sum, and those requests in order.
@@ -28,6 +28,7 @@ pub(crate) fn run(trace: &Loaded, capacity: u32) -> Counts {
         let hit = std::mem::take(&mut kept[request]);
         ahead.remove(&(request as u32));
         counts.hit += u64::from(hit);
+        hits(hit);
         total -= u64::from(hit);
         for run in uses {
             if let Some(next) = run.next {

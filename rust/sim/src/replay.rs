@@ -11,7 +11,12 @@ const TIER: Tier = Tier::Disk;
 /// Keys looked up at once: enough for the index's pipeline, few to waste behind a miss.
 const BATCH: usize = 64;
 
-pub(crate) fn run(trace: &Loaded, policy: PolicyKind, capacity: u32) -> Counts {
+pub(crate) fn run(
+    trace: &Loaded,
+    policy: PolicyKind,
+    capacity: u32,
+    hits: &mut dyn FnMut(u32),
+) -> Counts {
     // More blocks than the trace has are never stored.
     let capacity = capacity.min(trace.info().unique_blocks) as usize;
     let mut store = Store { index: Index::new(capacity, 0, [policy; 2]), sequence: 0 };
@@ -22,6 +27,7 @@ pub(crate) fn run(trace: &Loaded, policy: PolicyKind, capacity: u32) -> Counts {
         store.longest_prefix(&chain, &mut cached);
         store.index.touch_chain(&cached);
         counts.hit += cached.len() as u64;
+        hits(cached.len() as u32);
         counts.written += store.put(&chain, cached.len(), cached.last().copied());
     }
     counts

@@ -1,0 +1,106 @@
+# kvstore: build, test and look after it. `make` lists the targets.
+#
+# Needs Rust (rust-toolchain.toml says which) and Python 3.11 or newer with pip and venv. All else
+# comes from crates.io and PyPI into target/ and .venv/.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# maturin finds its environment by these; a conda environment around us is not the one we mean.
+MATURIN := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin
+CARGO_TEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo 'cargo nextest run' || echo 'cargo test')
+# The extension module needs a Python to run in: tests/python tests it.
+RUST_TESTS := --workspace --exclude kvstore-py --locked
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-core check fmt stubs deny crash replay-check bench wheel weights clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: $(VENV)/.build ## release build; afterwards .venv/bin/kvstore works
+	@$(MATURIN) develop --release --locked --quiet
+	@$(BIN)/kvstore --version
+
+demo: build $(VENV)/.demo ## a real model's prefix survives kill -9
+	@$(BIN)/kvstore demo
+
+test: build $(VENV)/.torch ## all tests, torch included
+	$(CARGO_TEST) $(RUST_TESTS)
+	$(PYTEST)
+
+test-core: build $(VENV)/.test ## all tests that need no torch
+	$(CARGO_TEST) $(RUST_TESTS)
+	$(PYTEST) -m 'not torch'
+
+check: build $(VENV)/.lint ## formatting, lints, types, stubs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(MATURIN) generate-stubs --out target/stubs --quiet
+	diff -u python/kvstore/_core.pyi target/stubs/kvstore/_core.pyi
+	$(BIN)/python -m mypy.stubtest kvstore._core
+
+fmt: $(VENV)/.lint ## format Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+stubs: $(VENV)/.build ## write python/kvstore/_core.pyi from the Rust side
+	$(MATURIN) generate-stubs --out target/stubs --quiet
+	cp target/stubs/kvstore/_core.pyi python/kvstore/_core.pyi
+
+deny: ## licences, bans and sources of the dependencies (builds cargo-deny once: minutes)
+	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
+	cargo deny --offline check bans licenses sources
+
+crash: ## kill -9 a writing child at random moments, many times
+	cargo test --locked --release -p kvstore-engine --test crash -- --nocapture
+
+replay-check: build ## the acceptance replays of the public traces, all capacities
+	$(BIN)/python -m kvstore.cli.replay_check ../shared/traces
+
+bench: build $(VENV)/.demo ## measure against the raw device
+	$(BIN)/kvstore bench --path $(or $(BENCH_PATH),target/bench)
+
+wheel: $(VENV)/.build ## dist/*.whl
+	$(MATURIN) build --release --locked --out dist
+
+weights: build $(VENV)/.torch ## train the demo model again (half an hour)
+	$(BIN)/python -m kvstore.models.demo.train
+
+clean: ## remove what make wrote, but not the crates' builds
+	rm -rf $(VENV) dist python/kvstore/_core.abi3.so
+
+# The environment, in the layers that the targets need. pyproject.toml pins what goes in.
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'kvstore needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.build: pyproject.toml $(VENV)/.venv
+	$(PIP) install --group build
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml $(VENV)/.venv
+	$(PIP) install --group demo
+	@touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.venv
+	$(PIP) install --group test
+	@touch $@
+
+$(VENV)/.torch: pyproject.toml $(VENV)/.test
+	$(PIP) install --group torch
+	@touch $@
+
+$(VENV)/.lint: pyproject.toml $(VENV)/.test
+	$(PIP) install --group lint
+	@touch $@
