@@ -62,8 +62,8 @@ deny: ## licences, bans and sources of the dependencies (builds cargo-deny once:
 crash: ## kill -9 a writing child at random moments, many times
 	cargo test --locked --release -p kvstore-engine --test crash -- --nocapture
 
-replay-check: build ## the acceptance replays of the public traces, all capacities
-	$(BIN)/python -m kvstore.cli.replay_check ../shared/traces
+replay-check: build $(VENV)/.demo ## the acceptance replays of the public traces, all capacities
+	$(BIN)/python tests/replay_check.py ../shared/traces
 
 bench: build $(VENV)/.demo ## measure against the raw device
 	$(BIN)/kvstore bench --path $(or $(BENCH_PATH),target/bench)

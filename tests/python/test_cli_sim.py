@@ -29,9 +29,9 @@ def test_the_table_says_the_same(cli: Cli, trace: Path) -> None:
 
 
 def test_head_takes_the_first_requests(cli: Cli, trace: Path) -> None:
-    (row,) = cli(
-        "sim", trace, "--policy", "lru", "--capacity", 7, "--head", 2, "--json"
-    ).json["rows"]
+    (row,) = cli("sim", trace, "--policy", "lru", "--capacity", 7, "--head", 2, "--json").json[
+        "rows"
+    ]
     assert (row["requests"], row["blocks_hit"]) == (2, 2)
 
 

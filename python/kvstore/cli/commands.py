@@ -15,5 +15,10 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "sim": Command("kvstore.cli.sim", "replay traces through eviction policies, without I/O"),
+    "demo": Command("kvstore.cli.demo", "a real model's prefix survives kill -9"),
+    "replay": Command("kvstore.cli.replay", "a trace through a real store, every byte compared"),
+    "sim": Command("kvstore.cli.sim", "traces through eviction policies, without I/O"),
+    "inspect": Command("kvstore.cli.inspect", "what a store is made of"),
+    "check": Command("kvstore.cli.check", "read and verify every object of a store"),
+    "clear": Command("kvstore.cli.clear", "make a tenant's, a namespace's or all objects vanish"),
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kvstore_engine::store::{Ack, Status};
+use kvstore_engine::store::{Ack, Options, Status};
 use support::*;
 
 #[test]
@@ -157,4 +157,20 @@ fn a_view_outlives_the_store_and_the_directory_can_be_opened_again() {
     let ns = namespace(&again, &layout, "a");
     assert_eq!(check(&ns, &tokens), 4);
     assert_eq!(view.as_slice(), payload(&found.keys[3], view.len()));
+}
+
+#[test]
+fn a_store_can_be_opened_with_the_limits_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Options::of_existing(dir.path()).unwrap_err();
+    assert!(error.to_string().contains("holds no store"), "{error}");
+    {
+        let store = open(dir.path(), &options());
+        let ns = namespace(&store, &layout(192), "a");
+        assert_eq!(put_and_wait(&ns, &prompt(1, 40), Ack::Ssd), vec![Status::Stored; 40]);
+    }
+    let found = Options { read_only: true, ..Options::of_existing(dir.path()).unwrap() };
+    assert_eq!(found.disk_bytes, options().disk_bytes);
+    let store = open(dir.path(), &found);
+    assert_eq!((store.recovered().objects, store.recovered().no_room), (40, 0));
 }

@@ -106,6 +106,16 @@ pub(crate) fn simulate<'py>(
     rows.collect()
 }
 
+/// The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
+#[pyfunction]
+pub(crate) fn capacity_blocks(capacity: &str, unique_blocks: u32) -> PyResult<u32> {
+    let parsed: Result<Capacity, _> = capacity.parse();
+    match parsed {
+        Ok(capacity) => Ok(capacity.blocks(unique_blocks)),
+        Err(error) => Err(PyValueError::new_err(error.to_string())),
+    }
+}
+
 fn row<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("trace", &outcome.trace)?;

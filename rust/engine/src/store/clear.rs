@@ -10,7 +10,7 @@ use super::state::{InFlight, Phase, State};
 use crate::disk::PAGE;
 use crate::disk::tenants::{self, TenantWrite};
 use crate::error::{Error, ErrorKind, Result};
-use crate::identity::tenant_tag;
+use crate::identity::{NamespaceDigest, tenant_tag};
 use crate::io::device::File;
 use kvstore_index::{Entry, EntryId};
 use std::collections::HashSet;
@@ -24,29 +24,26 @@ impl Namespace {
     /// The epoch could not be written, or older writes did not end in time; the objects are
     /// unreachable in this process all the same.
     pub fn clear(&self, erase: bool) -> Result<u64> {
-        self.shared.check_writable()?;
-        let meta = self.shared.meta.lock();
-        let record = {
-            let mut state = self.shared.state.lock();
-            let epoch = state.next_sequence();
-            let record = state.namespaces.records[usize::from(self.index)].as_mut();
-            let Some(record) = record.filter(|record| record.digest == *self.digest.as_bytes())
-            else {
-                return Err(Error::new(ErrorKind::Unusable, "the namespace's record is gone"));
-            };
-            record.epoch = epoch;
-            record.generation += 1;
-            record.clone()
-        };
-        let written = self.shared.write_namespace(&meta, self.index, &record);
-        drop(meta);
-        let index = self.index;
-        let cleared = self.shared.drop_where(erase, |entry| entry.namespace == index);
-        written.and(cleared)
+        self.shared.clear_namespace(self.index, &self.digest, erase)
     }
 }
 
 impl Store {
+    /// Makes everything stored in the namespace with this digest unreachable: for whoever looks
+    /// after a store without having the description.
+    ///
+    /// # Errors
+    /// As [`Namespace::clear`]; no namespace has this digest.
+    pub fn clear_namespace(&self, digest: &[u8; 32], erase: bool) -> Result<u64> {
+        self.check_open()?;
+        let index = self.shared.state.lock().namespaces.by_digest.get(digest).copied();
+        let index = index.ok_or_else(|| {
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            Error::invalid(format!("no namespace of this store has the digest {hex}"))
+        })?;
+        self.shared.clear_namespace(index, &NamespaceDigest::from_bytes(*digest), erase)
+    }
+
     /// Makes everything stored under this salt unreachable, in all namespaces.
     ///
     /// # Errors
@@ -67,6 +64,26 @@ impl Store {
 }
 
 impl Shared {
+    fn clear_namespace(&self, index: u16, digest: &NamespaceDigest, erase: bool) -> Result<u64> {
+        self.check_writable()?;
+        let meta = self.meta.lock();
+        let record = {
+            let mut state = self.state.lock();
+            let epoch = state.next_sequence();
+            let record = state.namespaces.records[usize::from(index)].as_mut();
+            let Some(record) = record.filter(|record| record.digest == *digest.as_bytes()) else {
+                return Err(Error::new(ErrorKind::Unusable, "the namespace's record is gone"));
+            };
+            record.epoch = epoch;
+            record.generation += 1;
+            record.clone()
+        };
+        let written = self.write_namespace(&meta, index, &record);
+        drop(meta);
+        let cleared = self.drop_where(erase, |entry| entry.namespace == index);
+        written.and(cleared)
+    }
+
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.options.read_only {
             return Err(Error::invalid(

@@ -13,6 +13,7 @@ mod config;
 mod counters;
 mod drain;
 mod evict;
+mod existing;
 mod flush;
 mod guard;
 mod inspect;

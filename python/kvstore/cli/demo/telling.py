@@ -1,0 +1,130 @@
+"""What the demo says, as it goes, to the person who watches it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from kvstore.cli.sizes import text
+
+__all__ = ["Telling"]
+
+WIDTH = 72
+
+
+class Telling:
+    """Prints the steps of the demo; nothing at all when `quiet`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def _line(self, line: str = "") -> None:
+        if not self._quiet:
+            print(line, flush=True)
+
+    def _step(self, name: str, what: str, seconds: float | None = None) -> None:
+        took = "" if seconds is None else duration(seconds)
+        self._line(f"   {name:<11}{what}".ljust(WIDTH - len(took)) + took)
+
+    def opening(self, directory: Path) -> None:
+        from kvstore.models import demo
+
+        model = demo.describe()
+        self._line("A real model's prefix survives kill -9.")
+        self._line()
+        self._step(
+            "model",
+            f"{int(model['parameters']) / 1e6:.1f} M parameters, MLA as in DeepSeek-V3, in numpy",
+        )
+        self._step("store", str(directory))
+
+    def step(self, name: str, told: dict[str, Any], tokens: int) -> None:
+        """One step of the first process."""
+        if name == "ready":
+            self._line()
+            self._line(f"1  A process (pid {told['pid']})")
+            self._step("start", "imports and weights", _start(told["ready"]))
+        elif name == "prefilled":
+            self._step("prefill", f"{tokens:,} tokens, cold", told["prefilled"]["seconds"])
+        elif name == "stored":
+            stored = told["stored"]
+            blocks = len(stored["digests"])
+            what = f"{blocks} blocks, {text(stored['bytes'])}: safe from kill -9"
+            self._step("put", what, stored["seconds"])
+        elif name == "generated":
+            self._step("generate", f"{len(told['generated']['tokens'])} tokens")
+        elif name == "prepared":
+            self._step("put more", f"{len(told['prepared']['digests'])} prompts, over and over")
+
+    def killed(self, told: dict[str, Any]) -> None:
+        pending = len(told["begun"]) - len(told["answered"])
+        self._step(
+            "SIGKILL",
+            f"after {len(told['begun'])} more puts began, {pending} of them not answered yet",
+        )
+
+    def restored(self, pid: int, told: dict[str, Any], tokens: int) -> None:
+        """What the second process told."""
+        disk, host = told["runs"]["disk"], told["runs"]["host"]
+        self._line()
+        self._line(f"2  Another process (pid {pid})")
+        self._step("start", "imports and weights", _start(told))
+        self._step("open", "recovery: one read of the slot table", told["seconds"]["open"])
+        self._step("restore", f"{disk['usable']:,} tokens from SSD", disk["seconds"]["restore"])
+        self._step("prefill", f"the last {tokens - disk['usable']}", disk["seconds"]["rest"])
+        self._step("generate", f"{len(disk['tokens'])} tokens")
+        self._step("again", f"{host['usable']:,} tokens from memory", host["seconds"]["restore"])
+
+    def closing(self, found: dict[str, Any]) -> None:
+        """The figures, and what to try next."""
+        killed = found["killed"]
+        self._line()
+        self._line("3  The result")
+        same = "the same in both" if found["same_tokens"] else "NOT the same"
+        self._step("tokens", f"{same}: {_excerpt(found['generated'])}")
+        self._step(
+            "prefill",
+            f"{duration(found['cold_prefill_seconds'])} cold, "
+            f"{duration(found['restored_prefill_seconds'])} restored: {found['ratio']:.0f} x",
+        )
+        self._step("cache", f"{found['bytes_per_token']:,} bytes per token")
+        self._step("hits", f"{found['hits']['disk']} disk, then {found['hits']['host']} host")
+        self._step(
+            "answered",
+            f"{killed['puts_answered']} puts before the kill, "
+            f"{killed['answered_and_lost']} of them lost",
+        )
+        self._step(
+            "not yet",
+            f"{killed['unanswered_cut_off']} puts cut off (misses), "
+            f"{killed['unanswered_whole']} whole all the same",
+        )
+        self._step("bytes", f"{found['wrong_blocks']} wrong blocks of all that was read")
+        check = found["check"]
+        self._step("check", f"{check['objects']:,} objects on disk, {check['damaged']} damaged")
+        self._line()
+        if not found["ok"]:
+            self._line("This is NOT what kvstore promises. Please report the lines above.")
+            return
+        directory = shlex.quote(found["directory"])
+        self._line("Try next")
+        self._line(f"   kvstore inspect {directory}")
+        self._line(f"   kvstore check {directory}")
+        self._line("   kvstore sim TRACE --policy leaf-lru,optimum --capacity 1%,10%")
+        self._line("   kvstore demo --json")
+
+
+def duration(seconds: float) -> str:
+    """In the unit that leaves few digits: 5.31 s, 12.4 ms."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+def _start(told: dict[str, Any]) -> float:
+    seconds: dict[str, float] = told["seconds"]
+    return seconds["imports"] + seconds["model"]
+
+
+def _excerpt(generated: str) -> str:
+    shown = generated.encode("unicode_escape").decode("ascii")
+    return f'"{shown[:36]}..."'
