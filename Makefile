@@ -36,7 +36,7 @@ test-core: build $(VENV)/.test ## all tests that need no torch
 	$(CARGO_TEST) $(RUST_TESTS)
 	$(PYTEST) -m 'not torch'
 
-check: build $(VENV)/.lint ## formatting, lints, types, stubs
+check: build $(VENV)/.lint $(VENV)/.torch ## formatting, lints, types, stubs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(BIN)/ruff check

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from kvstore.cli import main
+
+# Before anybody imports numpy: the matrices of these tests are small, and BLAS threads that wait
+# for each other on a busy machine take ten times as long as one that works.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[2]
 

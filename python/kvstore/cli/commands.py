@@ -20,5 +20,6 @@ COMMANDS = {
     "sim": Command("kvstore.cli.sim", "traces through eviction policies, without I/O"),
     "inspect": Command("kvstore.cli.inspect", "what a store is made of"),
     "check": Command("kvstore.cli.check", "read and verify every object of a store"),
+    "doctor": Command("kvstore.cli.doctor", "what this machine gives a store in a directory"),
     "clear": Command("kvstore.cli.clear", "make a tenant's, a namespace's or all objects vanish"),
 }
