@@ -2,7 +2,7 @@
 
 mod support;
 
-use kvstore_engine::store::{Ack, Options, Status};
+use kvstore_engine::store::{Ack, Options, Status, View};
 use support::*;
 
 #[test]
@@ -31,7 +31,7 @@ fn what_was_put_comes_back_from_host_memory_and_after_a_restart() {
 #[test]
 fn without_a_host_tier_everything_is_read_from_disk() {
     let dir = tempfile::tempdir().unwrap();
-    let options = kvstore_engine::store::Options { host_bytes: 0, ..options() };
+    let options = Options { host_bytes: 0, ..options() };
     let store = open(dir.path(), &options);
     let ns = namespace(&store, &layout(192), "a");
     let tokens = prompt(1, 40);
@@ -47,7 +47,7 @@ fn without_a_host_tier_everything_is_read_from_disk() {
 #[test]
 fn a_full_disk_tier_evicts_leaves_and_stays_exact() {
     let dir = tempfile::tempdir().unwrap();
-    let options = kvstore_engine::store::Options { disk_objects: Some(100), ..options() };
+    let options = Options { disk_objects: Some(100), ..options() };
     let store = open(dir.path(), &options);
     let ns = namespace(&store, &layout(192), "a");
     for seed in 0..30 {
@@ -62,7 +62,7 @@ fn a_full_disk_tier_evicts_leaves_and_stays_exact() {
 #[test]
 fn a_store_switches_from_one_class_to_another() {
     let dir = tempfile::tempdir().unwrap();
-    let options = kvstore_engine::store::Options { host_bytes: 0, ..options() };
+    let options = Options { host_bytes: 0, ..options() };
     let store = open(dir.path(), &options);
     let small = namespace(&store, &layout(192), "a");
     let large = namespace(&store, &layout(1600), "a");
@@ -93,7 +93,7 @@ fn a_check_names_what_is_damaged_and_a_repair_removes_it() {
     data[3 * layout.body_bytes() as usize + 100] ^= 1;
     std::fs::write(dir.path().join("data"), data).unwrap();
 
-    let read_only = kvstore_engine::store::Options { read_only: true, ..options() };
+    let read_only = Options { read_only: true, ..options() };
     let store = open(dir.path(), &read_only);
     let report = store.check(false, |_, _| {}).unwrap();
     assert_eq!((report.objects, report.damaged.len(), report.removed), (10, 1, 0));
@@ -120,7 +120,7 @@ fn a_bit_that_flips_in_idle_host_memory_is_found_by_the_scrubber() {
     let found =
         ns.match_tokens(&longer, &kvstore_engine::identity::Extras::none(), false, None).unwrap();
     let lease = ns.lease(&found);
-    let view = kvstore_engine::store::View::of(lease.body(2).unwrap(), 0..100).unwrap();
+    let view = View::of(lease.body(2).unwrap(), 0..100).unwrap();
     let byte = view.foreign_ptr().cast_mut();
     // SAFETY: the pinned slot is mapped and writable in a private arena; nobody reads it now. This
     // stands for memory that goes bad.
@@ -150,7 +150,7 @@ fn a_view_outlives_the_store_and_the_directory_can_be_opened_again() {
     let found = ns.match_tokens(&longer, &none, false, None).unwrap();
     let lease = ns.lease(&found);
     let item = lease.body(3).unwrap();
-    let view = kvstore_engine::store::View::export(item, 0..item.len()).unwrap();
+    let view = View::export(item, 0..item.len()).unwrap();
     drop(lease);
     assert!(store.close());
     let again = open(dir.path(), &options());

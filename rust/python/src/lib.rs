@@ -8,6 +8,7 @@
 mod batch;
 mod border;
 mod buffers;
+mod care;
 mod codec;
 mod dlpack;
 mod errors;
@@ -36,6 +37,8 @@ mod _core {
     #[pymodule_export]
     use super::batch::{Batch, Status, Statuses};
     #[pymodule_export]
+    use super::care::{check, clear_namespaces, existing_limits, inspect};
+    #[pymodule_export]
     use super::codec::codec;
     #[pymodule_export]
     use super::explain::{Explanation, FieldDifference, Usage};
@@ -57,7 +60,7 @@ mod _core {
     #[pymodule_export]
     use super::process::close_all;
     #[pymodule_export]
-    use super::sim::{Trace, read_trace, simulate, trace_info};
+    use super::sim::{Trace, capacity_blocks, read_trace, simulate, trace_info};
     #[pymodule_export]
     use super::sizes::parse_size;
     #[pymodule_export]

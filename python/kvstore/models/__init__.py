@@ -1,0 +1,12 @@
+"""Small reference models: they compute real caches where no large model is at hand.
+
+`kvstore.models.demo` is the built-in one, with trained weights. Everything here needs numpy and the
+standard library only, except the training script `kvstore.models.demo.train`, which needs torch.
+"""
+
+from kvstore.models.mla import MlaDecoder
+from kvstore.models.mla_cache import BLOCK_TOKENS, CacheLayout, MlaCache
+from kvstore.models.mla_config import MlaConfig
+from kvstore.models.mla_weights import MlaWeights
+
+__all__ = ["BLOCK_TOKENS", "CacheLayout", "MlaCache", "MlaConfig", "MlaDecoder", "MlaWeights"]
