@@ -392,7 +392,7 @@ def _tail(rows: int, every: int, kept: int, opened: int) -> dict[str, Any]:
         "kind": "state",
         "elements": kept,
         "rows": rows,
-        "from": every,
+        "from": every if rows else 1,
         "span": 4 if rows else every - 1,
         "feeds_entries_only": True,
         "open": {"every": every, "elements": opened},
