@@ -20,7 +20,8 @@ pub const fn decode(code: u8) -> f32 {
 /// How a number between two powers of two is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Toward {
-    /// To the nearest, halfway up (1.5 becomes 2): PyTorch and `ml_dtypes`.
+    /// To the nearest, halfway up (1.5 becomes 2): PyTorch and `ml_dtypes`. Both send what is above
+    /// 2^-127 to 2^-126, and so does this.
     Nearest,
     /// Up: CUDA's `cudaRoundPosInf`, the RCEIL rule.
     Up,
@@ -46,7 +47,7 @@ pub const fn encode(value: f32, toward: Toward, overflow: Overflow) -> u8 {
         (Toward::Down, _) => false,
         (Toward::Up, 0) => fraction > 0x0040_0000,
         (Toward::Up, _) => fraction > 0,
-        (Toward::Nearest, 0) => fraction >= 0x0060_0000,
+        (Toward::Nearest, 0) => fraction > 0x0040_0000,
         (Toward::Nearest, _) => fraction >= 0x0040_0000,
     };
     let code = exponent + if up { 1 } else { 0 };

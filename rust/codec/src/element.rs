@@ -54,6 +54,9 @@ pub enum ZeroSign {
     Keep,
     /// They become zero (DeepGEMM's FP4 casts, MLX).
     Clear,
+    /// Negative zero becomes zero, negative numbers that round to zero keep their sign (ModelOpt's
+    /// NVFP4).
+    ClearExact,
 }
 
 /// How one number becomes a code.
@@ -241,7 +244,12 @@ impl Element {
         } else {
             specials.infinity.or(specials.nan).unwrap_or(specials.largest)
         };
-        if code == 0 && (specials.unsigned_zero || cast.zero == ZeroSign::Clear) {
+        let clear = match cast.zero {
+            ZeroSign::Keep => specials.unsigned_zero,
+            ZeroSign::Clear => true,
+            ZeroSign::ClearExact => specials.unsigned_zero || magnitude == 0,
+        };
+        if code == 0 && clear {
             return 0;
         }
         (sign | code) as u8

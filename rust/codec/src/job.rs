@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use crate::element::{Cast, Element, Overflow};
+use crate::element::{Cast, Element, Overflow, ZeroSign};
 use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
 use crate::scheme::{
-    Given, Global, NvScale, Pack, Plan, Planes, Scale, ScaleArith, Scheme, decode_blocks,
+    Given, Global, NvScale, Pack, Plan, Planes, Quotient, Scale, ScaleArith, Scheme, decode_blocks,
     decode_one, encode_blocks, multiplier, nv_total,
 };
 
@@ -38,13 +38,19 @@ pub(crate) fn family(scheme: &Scheme, cols: usize) -> Option<Family> {
     let canonical = scheme.cast == Cast::CANONICAL;
     match scheme.scale {
         Scale::Nv(nv) => {
-            let plain = scheme.element == Element::E2M1 && !nv.four_over_six;
+            let plain = scheme.element == Element::E2M1
+                && !nv.four_over_six
+                && scheme.cast.zero != ZeroSign::ClearExact;
             (plain && block == 16 && scheme.cast.overflow == Overflow::Saturate)
                 .then_some(Family::Nv4)
         }
         _ if !block.is_multiple_of(QUANTUM) => None,
         Scale::Power(_) if fp8 && canonical => Some(Family::Power8),
-        Scale::Power(_) if scheme.element == Element::E2M1 => Some(Family::Power4),
+        Scale::Power(_)
+            if scheme.element == Element::E2M1 && scheme.cast.zero != ZeroSign::ClearExact =>
+        {
+            Some(Family::Power4)
+        }
         Scale::Linear(_) | Scale::Given if fp8 && canonical => Some(Family::Scaled8),
         Scale::Linear(_) if scheme.element == Element::Int8 => {
             (even || scheme.cast.rounding == Rounding::Truncate).then_some(Family::Int8)
@@ -211,4 +217,42 @@ pub(crate) fn ordinary(scale: f32) -> bool {
     const SMALLEST: f32 = f32::from_bits(27 << 23); // 2^-100
     const LARGEST: f32 = f32::from_bits(227 << 23); // 2^100
     scale >= SMALLEST && scale <= LARGEST
+}
+
+/// For each E4M3 scale code and each of E2M1's first seven magnitudes, the largest bf16 magnitude
+/// that still gets it.
+pub(crate) type NvSteps = [[u16; 8]; 256];
+
+/// The steps of a rule without a second level, searched in the specification once per rule.
+pub(crate) fn nv_steps(quotient: Quotient, cast: Cast) -> Option<&'static NvSteps> {
+    static TABLES: [OnceLock<Box<NvSteps>>; 6] = [const { OnceLock::new() }; 6];
+    let rounding = match cast.rounding {
+        Rounding::NearestEven => 0,
+        Rounding::NearestTowardZero => 1,
+        Rounding::NearestAway => 2,
+        Rounding::Truncate => return None,
+    };
+    let divide = quotient == Quotient::Divide;
+    let table = TABLES[rounding * 2 + usize::from(divide)].get_or_init(|| {
+        let mut table = Box::new([[0x7FFF; 8]; 256]);
+        for (scale, row) in (0u8..0x7F).zip(table.iter_mut()).skip(1) {
+            let scale = Element::E4M3Fn.decode(scale);
+            let code = |magnitude: u16| {
+                let x = bf16_to_f32(magnitude);
+                let quotient = if divide { x / scale } else { x * (1.0 / scale) };
+                Element::E2M1.encode(quotient, cast)
+            };
+            for (step, last) in (0u8..7).zip(row.iter_mut()) {
+                // Codes grow with magnitudes: the first finite one above the step.
+                let (mut low, mut high) = (0u16, 0x7F80u16);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if code(middle) > step { high = middle } else { low = middle + 1 }
+                }
+                *last = low - 1;
+            }
+        }
+        table
+    });
+    Some(table)
 }

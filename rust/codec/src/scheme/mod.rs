@@ -85,6 +85,8 @@ pub enum Quotient {
     Reciprocal,
     /// x x fl(max / amax): `TileKernels`.
     MaxOverAmax,
+    /// x x fl(fl(1 / global) / block scale): torchao's NVFP4.
+    GlobalReciprocal,
 }
 
 /// A lower limit on an fp32 scale.

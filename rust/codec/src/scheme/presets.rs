@@ -33,6 +33,8 @@ const WHOLE_ROW: Block = Block { rows: 1, cols: 0 };
 
 /// Scale >= 1e-4: 2^ceil(log2(1e-4)) = 2^-13.
 const SCALE_1E4: u8 = 114;
+/// Scale >= 1e-10: 2^-33.
+const SCALE_1E10: u8 = 94;
 /// amax >= 1e-4 for E4M3: 2^ceil(log2(1e-4 / 448)) = 2^-22.
 const AMAX_1E4_E4M3: u8 = 105;
 /// amax >= 1e-4 for E2M1: 2^ceil(log2(1e-4 / 6)) = 2^-15.
@@ -301,6 +303,7 @@ fn mx(list: &mut List) {
         ties(power(E2M1, 32, mlx)),
     );
     list.add("mxfp8_e4m3.modelopt", MODELOPT, "NaN gives scale 0", power(E4M3Fn, 32, modelopt));
+    let modelopt = PowerScale { inf_code: Some(0), ..modelopt };
     let scheme = Scheme { cast: to_zero, ..power(E2M1, 32, modelopt) };
     list.add(
         "mxfp4.modelopt",
@@ -347,14 +350,23 @@ fn fp4(list: &mut List) {
     );
     list.add("fp4.ue8m0.32.sglang_rne", SGLANG, "index key: scale >= 1e-4, ties to even", sglang);
     let away = Cast { rounding: Rounding::NearestAway, ..Cast::CANONICAL };
-    let scheme = Scheme { cast: away, ..power(e, 16, floored_fp4(0)) };
-    list.add("fp4.ue8m0.16", SGLANG_OLD, "E8M0 per 16, ties away from zero", scheme);
+    let scheme = Scheme { cast: away, ..power(e, 16, floored_fp4(SCALE_1E10)) };
+    list.add(
+        "fp4.ue8m0.16",
+        SGLANG_OLD,
+        "E8M0 per 16, scale >= 1e-10, ties away from zero",
+        scheme,
+    );
 }
 
 fn nv(list: &mut List) {
     use Global::{Inverse, Multiplier, None as NoGlobal};
     let exact = NvScale { arith: ScaleArith::Divide, ..NV };
-    let torchao = NvScale { floor: 0.015_625, ..exact };
+    let torchao = |global| Scheme {
+        quotient: Quotient::GlobalReciprocal,
+        ..nvfp4(NvScale { global, floor: 0.015_625, ..exact })
+    };
+    let exact_zero = Cast { zero: ZeroSign::ClearExact, ..Cast::CANONICAL };
     let vllm = NvScale { floor: 0.0, ..exact };
     let over = NvScale { four_over_six: true, ..vllm };
     let up = NvScale { round_up: true, ..vllm };
@@ -370,18 +382,21 @@ fn nv(list: &mut List) {
         "352-byte record: x times 1/s",
         Scheme { quotient: Quotient::Reciprocal, ..nvfp4(NV) },
     );
-    list.add("nvfp4.torchao", TORCHAO, "scale >= 2^-6, no second level", nvfp4(torchao));
+    list.add("nvfp4.torchao", TORCHAO, "scale >= 2^-6, no second level", torchao(NoGlobal));
     list.add(
         "nvfp4.torchao.global",
         TORCHAO,
         "scale >= 2^-6, global multiplies",
-        nvfp4(NvScale { global: Multiplier, ..torchao }),
+        torchao(Multiplier),
     );
     list.add(
         "nvfp4.modelopt.global",
         MODELOPT,
         "scale >= 2^-9, zero block 1.0, global multiplies",
-        nvfp4(NvScale { global: Multiplier, zero_code: Some(0x38), ..exact }),
+        Scheme {
+            cast: exact_zero,
+            ..nvfp4(NvScale { global: Multiplier, zero_code: Some(0x38), ..exact })
+        },
     );
     list.add(
         "nvfp4.mlx",
@@ -414,8 +429,8 @@ fn nv(list: &mut List) {
 fn integers(list: &mut List) {
     let e = Element::Int8;
     let int8 = |block, floor, quotient| linear(e, block, 127.0, floor, quotient);
-    let symmetric = int8(WHOLE_ROW, Floor::None, Quotient::Divide);
-    list.add("int8.per_token_head", ONNX, "amax/127, half to even", symmetric);
+    let symmetric = int8(WHOLE_ROW, Floor::Scale(1e-6), Quotient::Divide);
+    list.add("int8.per_token_head", ONNX, "amax/127 >= 1e-6, half to even", symmetric);
     let truncate = Cast { rounding: Rounding::Truncate, ..Cast::CANONICAL };
     let vllm = int8(WHOLE_ROW, Floor::Scale(1e-6), Quotient::Reciprocal);
     list.add(

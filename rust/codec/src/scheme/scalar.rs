@@ -27,16 +27,16 @@ pub(crate) struct Planes<'a> {
 #[derive(Clone, Copy)]
 struct Divisor {
     scale: f32,
-    /// fl(1 / scale) or fl(max / amax), where the scheme multiplies.
+    /// fl(1 / scale), or the scheme's other factor, where it multiplies.
     factor: f32,
 }
 
 impl Divisor {
-    fn new(quotient: Quotient, scale: f32, max_over_amax: f32) -> Self {
+    fn new(quotient: Quotient, scale: f32, other: f32) -> Self {
         let factor = match quotient {
             Quotient::Divide => 1.0,
             Quotient::Reciprocal => 1.0 / scale,
-            Quotient::MaxOverAmax => max_over_amax,
+            Quotient::MaxOverAmax | Quotient::GlobalReciprocal => other,
         };
         Self { scale, factor }
     }
@@ -189,13 +189,16 @@ fn encode_block<I: Copy, E: Iterator<Item = I>>(
             Divisor::new(scheme.quotient, scale, 1.0 / scale)
         }
         Scale::Power(power) => {
-            let code = scale::power_of_two_code(&power, scheme.element, amax());
-            let value = e8m0::decode(code);
+            let amax = amax();
+            let code = scale::power_of_two_code(&power, scheme.element, amax);
+            // A writer that gives an infinite block 0xFF has divided by infinity.
+            let infinite = code == e8m0::NAN && amax == 0x7F80_0000;
+            let value = if infinite { f32::INFINITY } else { e8m0::decode(code) };
             match power.store {
                 PowerStore::E8M0 => stored[0] = code,
-                PowerStore::F32 => stored.copy_from_slice(&value.to_le_bytes()),
+                PowerStore::F32 => stored.copy_from_slice(&e8m0::decode(code).to_le_bytes()),
             }
-            if code == e8m0::NAN && scheme.element.bits() < 8 {
+            if value.is_nan() && scheme.element.bits() < 8 {
                 // Poisoned, and no code can say so: zeros, the scale alone is NaN.
                 each().for_each(|i| put(codes, i, 0));
                 return;
@@ -214,21 +217,21 @@ fn encode_block<I: Copy, E: Iterator<Item = I>>(
         Scale::Nv(nv) => {
             let multiplier = multiplier(&nv, given);
             let amax = f32::from_bits(amax());
-            let (mut code, mut value) = scale::nv_scale(&nv, amax, 6.0, multiplier);
+            let mut chosen = nv_divisor(scheme, &nv, amax, 6.0, multiplier);
             if nv.four_over_six && amax.is_finite() {
-                let (code4, value4) = scale::nv_scale(&nv, amax, 4.0, multiplier);
-                if squared_error(scheme, value4, &each, &at)
-                    < squared_error(scheme, value, &each, &at)
-                {
-                    (code, value) = (code4, value4);
+                let other = nv_divisor(scheme, &nv, amax, 4.0, multiplier);
+                let error = |(_, divisor)| squared_error(scheme, divisor, &each, &at);
+                if error(other) < error(chosen) {
+                    chosen = other;
                 }
             }
+            let (code, divisor) = chosen;
             stored[0] = code;
-            if value == 0.0 || value.is_nan() {
+            if divisor.scale == 0.0 || divisor.scale.is_nan() {
                 each().for_each(|i| put(codes, i, 0));
                 return;
             }
-            Divisor::new(scheme.quotient, value, 1.0 / value)
+            divisor
         }
         Scale::Affine => unreachable!("affine schemes are encoded by their own module"),
     };
@@ -256,20 +259,32 @@ pub(crate) fn multiplier(nv: &super::NvScale, given: Given<'_>) -> f32 {
     }
 }
 
+/// The scale code of a block and its divisor.
+fn nv_divisor(
+    scheme: &Scheme,
+    nv: &super::NvScale,
+    amax: f32,
+    divisor: f32,
+    multiplier: f32,
+) -> (u8, Divisor) {
+    let (code, value) = scale::nv_scale(nv, amax, divisor, multiplier);
+    let other = (1.0 / multiplier) / Element::E4M3Fn.decode(code);
+    (code, Divisor::new(scheme.quotient, value, other))
+}
+
 /// Sum of squared differences in element order, fp32: what 4-over-6 compares.
 fn squared_error<I, E: Iterator<Item = I>>(
     scheme: &Scheme,
-    scale: f32,
+    divisor: Divisor,
     each: &impl Fn() -> E,
     at: &impl Fn(I) -> f32,
 ) -> f32 {
-    let divisor = Divisor::new(scheme.quotient, scale, 1.0 / scale);
     each().map(at).fold(0.0, |sum, x| {
-        let decoded = if scale == 0.0 {
+        let decoded = if divisor.scale == 0.0 {
             0.0
         } else {
             let code = scheme.element.encode(divisor.apply(scheme.quotient, x), scheme.cast);
-            scheme.element.decode(code) * scale
+            scheme.element.decode(code) * divisor.scale
         };
         let difference = decoded - x;
         sum + difference * difference

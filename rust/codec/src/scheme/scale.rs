@@ -96,14 +96,14 @@ pub(crate) fn linear_scale(scale: &LinearScale, amax: f32) -> (f32, f32) {
 /// `multiplier` is the second-level scale as a multiplier; NaN gives 0x7F and infinity 0x7E.
 #[inline(always)]
 pub(crate) fn nv_scale(scale: &NvScale, amax: f32, divisor: f32, multiplier: f32) -> (u8, f32) {
-    if amax == 0.0
-        && let Some(code) = scale.zero_code
-    {
-        return (code, total(scale, code, multiplier));
-    }
     let mut value = divide(amax, divisor, scale.arith);
     if scale.global != Global::None {
         value /= multiplier;
+    }
+    if value == 0.0
+        && let Some(code) = scale.zero_code
+    {
+        return (code, total(scale, code, multiplier));
     }
     if value < scale.floor {
         value = scale.floor;

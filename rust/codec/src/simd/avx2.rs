@@ -19,6 +19,7 @@ impl Simd for Avx2 {
     type F = __m256i;
 
     const LANES: usize = 16;
+    const BYTE_TABLE: bool = false;
 
     #[inline(always)]
     fn load(self, words: &[u16]) -> __m256i {
@@ -157,6 +158,24 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn count_above(self, v: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
+        let mut count = self.splat(0);
+        let mut i = 0;
+        while i < 7 {
+            let step = self.splat(tables[0][i]);
+            // SAFETY: AVX2 by the token; the comparison is -1 where it holds.
+            count = unsafe { _mm256_sub_epi16(count, _mm256_cmpgt_epi16(v, step)) };
+            i += 1;
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn byte_table(self, _index: __m256i, _table: &[u8; 64]) -> __m256i {
+        unreachable!("AVX2 has no 64-byte table")
+    }
+
+    #[inline(always)]
     fn lookup(self, index: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
         // SAFETY: AVX2 by the token; a table is 16 bytes.
         unsafe {
@@ -195,6 +214,15 @@ impl Simd for Avx2 {
         shr(a: __m256i, count: i32) -> __m256i { _mm256_srl_epi16(a, _mm_cvtsi32_si128(count)) }
         if_above(a: __m256i, b: __m256i, yes: __m256i, no: __m256i) -> __m256i {
             _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi16(a, b))
+        }
+        any_bit(v: __m256i, bits: u16) -> __m256i {
+            _mm256_add_epi16(
+                _mm256_cmpeq_epi16(
+                    _mm256_and_si256(v, _mm256_set1_epi16(bits.cast_signed())),
+                    _mm256_setzero_si256(),
+                ),
+                _mm256_set1_epi16(1),
+            )
         }
         even(v: __m256i) -> __m256i { _mm256_slli_epi32(v, 16) }
         odd(v: __m256i) -> __m256i { _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF_0000_u32.cast_signed())) }

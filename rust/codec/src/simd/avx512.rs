@@ -44,6 +44,7 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     type F = __m512i;
 
     const LANES: usize = 32;
+    const BYTE_TABLE: bool = VBMI;
 
     #[inline(always)]
     fn load(self, words: &[u16]) -> __m512i {
@@ -181,6 +182,35 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
+    fn count_above(self, v: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
+        // SAFETY: AVX-512 by the token; a table is 16 bytes.
+        unsafe {
+            let first = _mm_loadu_si128(tables[0].as_ptr().cast());
+            let second = _mm_loadu_si128(tables[1].as_ptr().cast());
+            let both = _mm512_castsi256_si512(_mm256_set_m128i(second, first));
+            let second_half = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(8), 1);
+            let one = _mm512_set1_epi16(1);
+            let mut count = _mm512_setzero_si512();
+            let mut i = 0;
+            while i < 7 {
+                let index = _mm512_or_si512(second_half, _mm512_set1_epi16(i));
+                let step = _mm512_permutexvar_epi16(index, both);
+                let above = _mm512_cmpgt_epi16_mask(v, step);
+                count = _mm512_mask_add_epi16(count, above, count, one);
+                i += 1;
+            }
+            count
+        }
+    }
+
+    #[inline(always)]
+    fn byte_table(self, index: __m512i, table: &[u8; 64]) -> __m512i {
+        assert!(VBMI, "only VBMI has a 64-byte table");
+        // SAFETY: VBMI by the token; the table is 64 bytes.
+        unsafe { _mm512_permutexvar_epi8(index, _mm512_loadu_si512(table.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
     fn lookup(self, index: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
         // SAFETY: AVX-512 by the token; a table is 16 bytes.
         unsafe {
@@ -244,6 +274,9 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         shr(a: __m512i, count: i32) -> __m512i { _mm512_srl_epi16(a, _mm_cvtsi32_si128(count)) }
         if_above(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i {
             _mm512_mask_blend_epi16(_mm512_cmpgt_epi16_mask(a, b), no, yes)
+        }
+        any_bit(v: __m512i, bits: u16) -> __m512i {
+            _mm512_maskz_set1_epi16(_mm512_test_epi16_mask(v, _mm512_set1_epi16(bits.cast_signed())), 1)
         }
         even(v: __m512i) -> __m512i { _mm512_slli_epi32(v, 16) }
         odd(v: __m512i) -> __m512i { _mm512_and_si512(v, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed())) }

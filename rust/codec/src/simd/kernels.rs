@@ -23,6 +23,12 @@ fn moves_exponents(code: u8) -> bool {
     code >= 32 && code <= 224
 }
 
+// Families as constants of the loops over blocks.
+const POWER8: u8 = 0;
+const POWER4: u8 = 1;
+const SCALED8: u8 = 2;
+const INT8: u8 = 3;
+
 /// The constants of an 8-bit float in fp32 and in bf16.
 #[derive(Clone, Copy)]
 struct Fp8 {

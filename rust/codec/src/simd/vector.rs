@@ -13,6 +13,8 @@ pub(super) trait Simd: Copy {
 
     /// Words of a vector.
     const LANES: usize;
+    /// Whether a 64-byte table is one instruction.
+    const BYTE_TABLE: bool;
 
     fn load(self, words: &[u16]) -> Self::W;
     /// `LANES` bytes, zero-extended.
@@ -46,6 +48,12 @@ pub(super) trait Simd: Copy {
     fn largest_of_8(self, v: [Self::W; 8]) -> [u16; 8];
     /// The largest of each run of 16 words of eight vectors: `LANES / 2` of them, then zeros.
     fn largest_of_runs(self, v: [Self::W; 8]) -> [u16; 16];
+    /// How many of the first seven entries each word is above; tables as in `lookup`.
+    fn count_above(self, v: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
+    /// Bytes of a 64-entry table by the low six bits of each word; where [`Simd::BYTE_TABLE`].
+    fn byte_table(self, index: Self::W, table: &[u8; 64]) -> Self::W;
+    /// 1 where a word has any of the bits, else 0.
+    fn any_bit(self, v: Self::W, bits: u16) -> Self::W;
     /// 8-entry tables for words 0 to 15 and 16 to 31; indices are below 8.
     fn lookup(self, index: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
     /// E4M3 codes of magnitudes below 2^-6, given as bf16.

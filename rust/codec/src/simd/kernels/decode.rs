@@ -1,6 +1,8 @@
 //! Codes to bf16.
 
-use super::{E5M2, Fp8, Simd, moves_exponents, part, part_mut, round_int};
+use super::{
+    E5M2, Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut, round_int,
+};
 use crate::element::Element;
 use crate::float::BF16_NAN;
 use crate::job::{Family, Job, NvValues, nv_plain_values, nv_values, ordinary};
@@ -29,30 +31,38 @@ pub(in crate::simd) fn decode<S: Simd>(
         } else {
             nv4(s, job, &nv_values(&nv, job.multiplier(&nv)), codes, scales, target);
         }
-    } else {
-        match job.block {
-            32 => blocks::<S, 32>(s, job, family, codes, scales, target),
-            64 => blocks::<S, 64>(s, job, family, codes, scales, target),
-            128 => blocks::<S, 128>(s, job, family, codes, scales, target),
-            _ => blocks::<S, 0>(s, job, family, codes, scales, target),
-        }
+        return finish(s, job);
     }
+    match (family, job.block) {
+        (Family::Power8, 32) => blocks::<S, POWER8, 32>(s, job, codes, scales, target),
+        (Family::Power8, 64) => blocks::<S, POWER8, 64>(s, job, codes, scales, target),
+        (Family::Power8, 128) => blocks::<S, POWER8, 128>(s, job, codes, scales, target),
+        (Family::Power8, _) => blocks::<S, POWER8, 0>(s, job, codes, scales, target),
+        (Family::Power4, 32) => blocks::<S, POWER4, 32>(s, job, codes, scales, target),
+        (Family::Power4, _) => blocks::<S, POWER4, 0>(s, job, codes, scales, target),
+        (Family::Int8, _) => blocks::<S, INT8, 0>(s, job, codes, scales, target),
+        _ => blocks::<S, SCALED8, 0>(s, job, codes, scales, target),
+    }
+    finish(s, job);
+}
+
+#[inline(always)]
+fn finish<S: Simd>(s: S, job: &Job<'_>) {
     if job.stream {
         s.fence();
     }
 }
 
 #[inline(always)]
-fn blocks<S: Simd, const N: usize>(
+fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     s: S,
     job: &Job<'_>,
-    family: Family,
     codes: &[u8],
     scales: &[u8],
     target: &mut [u16],
 ) {
     let block = if N == 0 { job.block } else { N };
-    let bytes = if family == Family::Power4 { block / 2 } else { block };
+    let bytes = if FAMILY == POWER4 { block / 2 } else { block };
     let size = job.scale_bytes();
     let count = target.len() / block;
     let mut index = 0;
@@ -60,14 +70,12 @@ fn blocks<S: Simd, const N: usize>(
         let y = part_mut(target, index * block, block);
         let c = part(codes, index * bytes, bytes);
         let stored = part(scales, index * size, size);
-        let done = match (family, stored) {
-            (Family::Power8, [code]) => power8(s, job, *code, c, y),
-            (Family::Power4, [code]) => power4(s, job, *code, c, y),
-            (Family::Power4, _) => false,
-            (Family::Int8, [a, b, c4, d]) => {
-                int8(s, job, f32::from_le_bytes([*a, *b, *c4, *d]), c, y)
-            }
-            (_, [a, b, c4, d]) => scaled8(s, job, f32::from_le_bytes([*a, *b, *c4, *d]), c, y),
+        let done = match (FAMILY, stored) {
+            (POWER8, [code]) => power8(s, job, *code, c, y),
+            (POWER4, [code]) => power4(s, job, *code, c, y),
+            (POWER4, _) => false,
+            (INT8, [p, q, r, t]) => int8(s, job, f32::from_le_bytes([*p, *q, *r, *t]), c, y),
+            (_, [p, q, r, t]) => scaled8(s, job, f32::from_le_bytes([*p, *q, *r, *t]), c, y),
             _ => scaled8(s, job, job.given_scale(index), c, y),
         };
         if !done {

@@ -1,9 +1,9 @@
 //! bf16 to codes.
 
-use super::{Fp8, Simd, moves_exponents, part, part_mut, round_int};
+use super::{Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut, round_int};
 use crate::element::{Element, ZeroSign};
-use crate::float::{Rounding, bf16_to_f32};
-use crate::job::{Family, Job, ordinary};
+use crate::float::{Grid, Rounding, bf16_to_f32};
+use crate::job::{Family, Job, NvSteps, nv_steps, ordinary};
 use crate::scheme::{Global, NvScale, Quotient, Scale, ScaleArith, bf16_addend, linear_scale};
 
 const INFINITY: u16 = 0x7F80;
@@ -17,34 +17,40 @@ pub(in crate::simd) fn encode<S: Simd>(
     codes: &mut [u8],
     scales: &mut [u8],
 ) {
-    match family {
-        Family::Nv4 => nv4(s, job, source, codes, scales),
-        // Constant lengths let the loops over a block unroll.
-        _ if job.block == 32 => blocks::<S, 32>(s, job, family, source, codes, scales),
-        _ if job.block == 64 => blocks::<S, 64>(s, job, family, source, codes, scales),
-        _ if job.block == 128 => blocks::<S, 128>(s, job, family, source, codes, scales),
-        _ => blocks::<S, 0>(s, job, family, source, codes, scales),
+    // Constant families and lengths let the loops over a block unroll.
+    match (family, job.block) {
+        (Family::Nv4, _) => nv4(s, job, source, codes, scales),
+        (Family::Power8, 32) => blocks::<S, POWER8, 32>(s, job, source, codes, scales),
+        (Family::Power8, 64) => blocks::<S, POWER8, 64>(s, job, source, codes, scales),
+        (Family::Power8, 128) => blocks::<S, POWER8, 128>(s, job, source, codes, scales),
+        (Family::Power8, _) => blocks::<S, POWER8, 0>(s, job, source, codes, scales),
+        (Family::Power4, 32) => blocks::<S, POWER4, 32>(s, job, source, codes, scales),
+        (Family::Power4, _) => blocks::<S, POWER4, 0>(s, job, source, codes, scales),
+        (Family::Scaled8, 128) => blocks::<S, SCALED8, 128>(s, job, source, codes, scales),
+        (Family::Scaled8, _) => blocks::<S, SCALED8, 0>(s, job, source, codes, scales),
+        (Family::Int8, 128) => blocks::<S, INT8, 128>(s, job, source, codes, scales),
+        (Family::Int8, _) => blocks::<S, INT8, 0>(s, job, source, codes, scales),
     }
     if job.stream {
         s.fence();
     }
 }
 
-/// All blocks, each of `N` elements, or of any number for 0.
+/// All blocks of a family, each of `N` elements, or of any number for 0.
 #[inline(always)]
-fn blocks<S: Simd, const N: usize>(
+fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     s: S,
     job: &Job<'_>,
-    family: Family,
     source: &[u16],
     codes: &mut [u8],
     scales: &mut [u8],
 ) {
     let block = if N == 0 { job.block } else { N };
-    let bytes = if family == Family::Power4 { block / 2 } else { block };
+    let bytes = if FAMILY == POWER4 { block / 2 } else { block };
     let size = job.scale_bytes();
     let count = source.len() / block;
     let power = PowerRow::of(job);
+    let wide = job.scheme.element == Element::E5M2;
     let mut index = 0;
     while index < count {
         let group = if count - index < 8 { count - index } else { 8 };
@@ -55,13 +61,11 @@ fn blocks<S: Simd, const N: usize>(
             let x = part(source, at * block, block);
             let c = part_mut(codes, at * bytes, bytes);
             let stored = part_mut(scales, at * size, size);
-            let done = match family {
-                Family::Power8 if job.scheme.element == Element::E5M2 => {
-                    power8::<S, true>(s, job, power, most[i], x, c, stored)
-                }
-                Family::Power8 => power8::<S, false>(s, job, power, most[i], x, c, stored),
-                Family::Power4 => power4(s, job, power, most[i], x, c, stored),
-                Family::Scaled8 => scaled8(s, job, (at, most[i]), x, c, stored),
+            let done = match FAMILY {
+                POWER8 if wide => power8::<S, true>(s, job, power, most[i], x, c, stored),
+                POWER8 => power8::<S, false>(s, job, power, most[i], x, c, stored),
+                POWER4 => power4(s, job, power, most[i], x, c, stored),
+                SCALED8 => scaled8(s, job, (at, most[i]), x, c, stored),
                 _ => int8(s, job, (at, most[i]), x, c, stored),
             };
             if !done {
@@ -232,6 +236,15 @@ impl Fp4 {
         Self { rounding: job.scheme.cast.rounding, clear: job.scheme.cast.zero == ZeroSign::Clear }
     }
 
+    #[inline(always)]
+    fn table(self) -> &'static [u8; 64] {
+        match self.rounding {
+            Rounding::NearestTowardZero => &E2M1_CODES[1],
+            Rounding::NearestAway => &E2M1_CODES[2],
+            _ => &E2M1_CODES[0],
+        }
+    }
+
     /// 1 where the last kept bit takes part in the rounding.
     #[inline(always)]
     fn odd(self) -> u16 {
@@ -256,6 +269,27 @@ impl Fp4 {
     }
 }
 
+/// E2M1 codes by three exponent bits from 2^-3 on, two mantissa bits, and whether anything follows,
+/// for nearest-even, toward zero and away.
+static E2M1_CODES: [[u8; 64]; 3] = [
+    e2m1_codes(Rounding::NearestEven),
+    e2m1_codes(Rounding::NearestTowardZero),
+    e2m1_codes(Rounding::NearestAway),
+];
+
+const fn e2m1_codes(rounding: Rounding) -> [u8; 64] {
+    let grid = Grid { mantissa: 1, bias: 1 };
+    let mut table = [0; 64];
+    let mut index = 0u32;
+    while index < 64 {
+        let magnitude = ((124 + (index >> 3)) << 23) | ((index >> 1 & 3) << 21) | (index & 1);
+        let code = grid.round(magnitude, rounding);
+        table[index as usize] = if code > 7 { 7 } else { code as u8 };
+        index += 1;
+    }
+    table
+}
+
 #[inline(always)]
 fn power4<S: Simd>(
     s: S,
@@ -271,26 +305,38 @@ fn power4<S: Simd>(
     }
     let Some(shift) = power.scale(amax, stored) else { return false };
     let fp4 = Fp4::of(job);
-    let (one, zero, odd_bit) = (s.splat(1), s.splat(0), s.splat(fp4.odd()));
-    let base = s.splat((fp4.half(0x20) - (126 << 7)) as u16);
-    let [low, high] = fp4.last(0x3E80, 0x3F40);
-    let last = [s.splat(low as u16), s.splat(high as u16)];
+    let zero = s.splat(0);
     let mut i = 0;
     while i < x.len() {
         let v = s.load(part(x, i, S::LANES));
-        let c = part_mut(codes, i / 2, S::LANES / 2);
-        let y = shifted(s, v, shift);
-        let odd = s.and(s.shr(y, 6), odd_bit);
-        let normal = s.min(s.shr(s.add(y, s.add(base, odd)), 6), s.splat(7));
-        let half = s.if_above(y, last[0], one, zero);
-        let small = s.add(half, s.if_above(y, last[1], one, zero));
-        let code = s.if_above(s.splat(127 << 7), y, small, normal);
+        let code = if S::BYTE_TABLE {
+            // From 2^-3 on: exponent, two mantissa bits, and whether anything follows.
+            let y = shifted(s, v, shift.wrapping_add(124 << 7));
+            let index = s.or(s.and(s.shr(y, 4), s.splat(0x3E)), s.any_bit(y, 0x1F));
+            s.byte_table(index, fp4.table())
+        } else {
+            power4_code(s, fp4, shifted(s, v, shift))
+        };
         let sign = s.and(s.shr(v, 12), s.splat(8));
         let sign = if fp4.clear { s.if_above(code, zero, sign, zero) } else { sign };
+        let c = part_mut(codes, i / 2, S::LANES / 2);
         s.store_nibbles(s.or(code, sign), c, job.stream);
         i += S::LANES;
     }
     true
+}
+
+/// E2M1 codes of magnitudes given as bf16.
+#[inline(always)]
+fn power4_code<S: Simd>(s: S, fp4: Fp4, y: S::W) -> S::W {
+    let (one, zero) = (s.splat(1), s.splat(0));
+    let base = s.splat((fp4.half(0x20) - (126 << 7)) as u16);
+    let [low, high] = fp4.last(0x3E80, 0x3F40);
+    let odd = s.and(s.shr(y, 6), s.splat(fp4.odd()));
+    let normal = s.min(s.shr(s.add(y, s.add(base, odd)), 6), s.splat(7));
+    let half = s.if_above(y, s.splat(low as u16), one, zero);
+    let small = s.add(half, s.if_above(y, s.splat(high as u16), one, zero));
+    s.if_above(s.splat(127 << 7), y, small, normal)
 }
 
 /// x / scale or x times a factor, in the scheme's own arithmetic.
@@ -333,7 +379,7 @@ fn linear<S: Simd>(
     let by = match job.scheme.quotient {
         Quotient::Divide => scale,
         Quotient::Reciprocal => 1.0 / scale,
-        Quotient::MaxOverAmax => over,
+        Quotient::MaxOverAmax | Quotient::GlobalReciprocal => over,
     };
     Some(Divisor { by: s.splat_float(by), divide })
 }
@@ -406,66 +452,58 @@ fn int8<S: Simd>(
     true
 }
 
-/// E2M1 codes of quotients in fp32, as [`power4`] but in 32-bit lanes.
-///
-/// With `NEAR` the quotient may be up to 2^8 fp32 steps off, and a number that close to a tie is one:
-/// that holds for a bf16 number over an E4M3 scale, whose quotients keep 2^-7 from any other tie. So
-/// a multiplication by a rounded reciprocal gives the codes of the exact division.
+/// E2M1 codes of quotients in fp32, as [`power4_code`] but in 32-bit lanes and with the sign.
 #[inline(always)]
-fn fp4_code<S: Simd, const NEAR: bool>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
+fn fp4_code<S: Simd>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
     let (one, zero) = (s.splat_int(1), s.splat_int(0));
     let magnitude = s.and_int(quotient, s.splat_int(0x7FFF_FFFF));
-    // The bit above the cut, and what is added below it: half less the slack, twice the slack more
-    // where the bit is odd; without slack the classic half less one.
-    let slack = if NEAR { 0x100 } else { 0 };
-    let weight = if NEAR { 9 } else { 0 };
-    let odd = s.splat_int(i32::from(fp4.odd()) << weight);
-    let odd = s.and_int(s.shr_int(magnitude, 22 - weight), odd);
-    let half = if NEAR { fp4.half(0x20_0000) + 1 - slack } else { fp4.half(0x20_0000) };
-    let rounded = s.add_int(magnitude, s.add_int(s.splat_int(half - (126 << 23)), odd));
-    let normal = s.min_int(s.shr_int(rounded, 22), s.splat_int(7));
+    let base = s.splat_int(fp4.half(0x20_0000) - (126 << 23));
     let [low, high] = fp4.last(0x3E80_0000, 0x3F40_0000);
-    // A tie that stays is at the threshold, one that passes above it.
-    let near = |last: i32, tie: i32| if last == tie { last + slack } else { last - slack };
-    let (low, high) = (near(low, 0x3E80_0000), near(high, 0x3F40_0000));
-    let last = [s.splat_int(low), s.splat_int(high)];
-    let passed = s.if_above_int(magnitude, last[0], one, zero);
-    let small = s.add_int(passed, s.if_above_int(magnitude, last[1], one, zero));
+    let odd = s.and_int(s.shr_int(magnitude, 22), s.splat_int(i32::from(fp4.odd())));
+    let rounded = s.shr_int(s.add_int(magnitude, s.add_int(base, odd)), 22);
+    let normal = s.min_int(rounded, s.splat_int(7));
+    let half = s.if_above_int(magnitude, s.splat_int(low), one, zero);
+    let small = s.add_int(half, s.if_above_int(magnitude, s.splat_int(high), one, zero));
     let code = s.if_above_int(s.splat_int(127 << 23), magnitude, small, normal);
     let sign = s.and_int(s.shr_int(quotient, 28), s.splat_int(8));
     let sign = if fp4.clear { s.if_above_int(code, zero, sign, zero) } else { sign };
     s.or_int(code, sign)
 }
 
-/// Blocks of 16: eight vectors of one or two of them at a time, then one vector at a time.
+/// Blocks of 16: eight vectors of one or two of them at a time.
 #[inline(always)]
 fn nv4<S: Simd>(s: S, job: &Job<'_>, source: &[u16], codes: &mut [u8], scales: &mut [u8]) {
     let Scale::Nv(nv) = job.scheme.scale else {
         return job.encode_blocks(0, source, codes, scales);
     };
-    let even = job.scheme.cast.rounding == Rounding::NearestEven;
-    let plain = nv.global == Global::None && job.scheme.quotient == Quotient::Divide && even;
     if nv.round_up || job.scheme.cast.rounding == Rounding::Truncate {
-        job.encode_blocks(0, source, codes, scales);
-    } else if plain {
-        nv4_groups::<S, true>(s, job, &nv, source, codes, scales);
+        return job.encode_blocks(0, source, codes, scales);
+    }
+    // Without a second level a code depends on the magnitude and the scale's code only.
+    let steps = if nv.global == Global::None {
+        nv_steps(job.scheme.quotient, job.scheme.cast)
     } else {
-        nv4_groups::<S, false>(s, job, &nv, source, codes, scales);
+        None
+    };
+    match steps {
+        Some(steps) => nv4_groups::<S, true>(s, job, &nv, steps, source, codes, scales),
+        None => nv4_groups::<S, false>(s, job, &nv, &[[0; 8]; 256], source, codes, scales),
     }
 }
 
 #[inline(always)]
-fn nv4_groups<S: Simd, const NEAR: bool>(
+fn nv4_groups<S: Simd, const STEPS: bool>(
     s: S,
     job: &Job<'_>,
     nv: &NvScale,
+    steps: &NvSteps,
     source: &[u16],
     codes: &mut [u8],
     scales: &mut [u8],
 ) {
     let multiplier = job.multiplier(nv);
     let fp4 = Fp4::of(job);
-    let divide = !NEAR && job.scheme.quotient == Quotient::Divide;
+    let divide = job.scheme.quotient == Quotient::Divide;
     let per_vector = S::LANES / 16;
     let blocks = source.len() / 16;
     let mut index = 0;
@@ -485,14 +523,21 @@ fn nv4_groups<S: Simd, const NEAR: bool>(
             i += 1;
         }
         let amax = s.largest_of_runs(v);
-        let (code, total) = nv_totals(s, nv, s.widen(&amax), multiplier);
+        let scale = nv_scales(s, nv, s.widen(&amax), multiplier);
         let mut bytes = [0; 16];
-        s.store_low_bytes(code, &mut bytes);
-        let mut totals = [0.0; 16];
-        s.store_floats(total, &mut totals);
-        let mut by = totals;
-        if !divide {
-            s.store_floats(s.divide(s.splat_float(1.0), total), &mut by);
+        s.store_low_bytes(scale.code, &mut bytes);
+        let (mut totals, mut by) = ([0.0; 16], [0.0; 16]);
+        s.store_floats(scale.total, &mut totals);
+        if !STEPS {
+            let one = s.splat_float(1.0);
+            let by_lane = match job.scheme.quotient {
+                Quotient::GlobalReciprocal => {
+                    s.divide(s.splat_float(1.0 / multiplier), scale.block)
+                }
+                Quotient::Divide => scale.total,
+                _ => s.divide(one, scale.total),
+            };
+            s.store_floats(by_lane, &mut by);
         }
         let mut i = 0;
         while i < group {
@@ -506,10 +551,20 @@ fn nv4_groups<S: Simd, const NEAR: bool>(
                 stored[0] = bytes[first];
                 stored[per_vector - 1] = bytes[second];
                 let v = s.load(x);
-                let divisor = Divisor { by: s.pair(by[first], by[second]), divide };
-                let even = fp4_code::<S, NEAR>(s, fp4, divisor.apply(s, s.even(v)));
-                let odd = fp4_code::<S, NEAR>(s, fp4, divisor.apply(s, s.odd(v)));
-                s.store_nibbles(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+                let code = if STEPS {
+                    let tables = [&steps[bytes[first] as usize], &steps[bytes[second] as usize]];
+                    let code = s.count_above(magnitudes(s, v), tables);
+                    let sign = s.and(s.shr(v, 12), s.splat(8));
+                    let zero = s.splat(0);
+                    let sign = if fp4.clear { s.if_above(code, zero, sign, zero) } else { sign };
+                    s.or(code, sign)
+                } else {
+                    let divisor = Divisor { by: s.pair(by[first], by[second]), divide };
+                    let even = fp4_code(s, fp4, divisor.apply(s, s.even(v)));
+                    let odd = fp4_code(s, fp4, divisor.apply(s, s.odd(v)));
+                    s.merge(even, s.shl_int(odd, 16))
+                };
+                s.store_nibbles(code, c, job.stream);
             } else {
                 job.encode_blocks(at, x, c, stored);
             }
@@ -519,26 +574,36 @@ fn nv4_groups<S: Simd, const NEAR: bool>(
     }
 }
 
-/// E4M3 scale codes in 32-bit lanes and the numbers that codes are multiplied by: `nv_scale` and
-/// `nv_total` lane by lane, for finite amax.
+/// Scales of up to 16 blocks in 32-bit lanes.
+struct NvLanes<F> {
+    /// E4M3 codes.
+    code: F,
+    /// Their values.
+    block: F,
+    /// Those times the second level.
+    total: F,
+}
+
+/// `nv_scale` and `nv_total` lane by lane, for finite amax.
 #[inline(always)]
-fn nv_totals<S: Simd>(s: S, nv: &NvScale, amax: S::F, multiplier: f32) -> (S::F, S::F) {
+fn nv_scales<S: Simd>(s: S, nv: &NvScale, amax: S::F, multiplier: f32) -> NvLanes<S::F> {
     let sixth = match nv.arith {
         ScaleArith::Divide => s.divide(amax, s.splat_float(6.0)),
         ScaleArith::Reciprocal => s.multiply(amax, s.splat_float(1.0 / 6.0)),
     };
     let by = s.splat_float(multiplier);
-    let value = if nv.global == Global::None { sixth } else { s.divide(sixth, by) };
+    let unfloored = if nv.global == Global::None { sixth } else { s.divide(sixth, by) };
     // Non-negative floats are ordered as their bits.
-    let value = s.max_int(value, s.splat_float(nv.floor));
+    let value = s.max_int(unfloored, s.splat_float(nv.floor));
     let mut code = fp8_code(s, super::E4M3, value);
     if let Some(zero) = nv.zero_code {
-        code = s.if_above_int(amax, s.splat_int(0), code, s.splat_int(i32::from(zero)));
+        code = s.if_above_int(unfloored, s.splat_int(0), code, s.splat_int(i32::from(zero)));
     }
     let normal = s.add_int(s.shl_int(code, 20), s.splat_int(120 << 23));
     let subnormal = s.multiply(s.to_float(code), s.splat_float(0.001_953_125));
     let block = s.if_above_int(s.splat_int(8), code, subnormal, normal);
-    (code, if nv.global == Global::None { block } else { s.multiply(by, block) })
+    let total = if nv.global == Global::None { block } else { s.multiply(by, block) };
+    NvLanes { code, block, total }
 }
 
 /// Words to byte planes.
