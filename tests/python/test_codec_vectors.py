@@ -121,7 +121,7 @@ def test_compressed_tensors_scales_are_the_even_rule(dtype: str) -> None:
     golden, rows = load("mx_others"), Rows(dtype)
     # bits8 uses FP4's mantissa width for FP8, bits4 and bits6 are the rule; zero blocks are -inf
     # before the cast and fp32's largest overflows.
-    for bits, preset in ((4, "mxfp4.even"), (6, "mxfp6_e3m2.even")):
+    for bits, preset in ((4, "mxfp4.even"), (6, "mxfp6_e2m3.even")):
         wanted = golden[f"compressedtensors_mx_scale_bits{bits}_{dtype}"]
         amax = np.abs(rows.blocks(32)).max(-1)
         normal = (amax >= 2.0**-100) & (amax < 2.0**127)
@@ -155,6 +155,10 @@ def test_nvfp4(dtype: str) -> None:
     for library, preset, given in cases:
         codes, scales = encode(rows, preset, **given)
         keep = finite.copy()
+        if library.startswith("mlx"):
+            keep &= ~rows.named("amax_pow2_60")  # its cast of a number far above 6 x 448 is 0
+        if library.startswith("sglang"):
+            keep &= ~upulp(rows)
         wanted = golden[f"{library}_scale_{dtype}"]
         np.testing.assert_array_equal(scales[keep], wanted[keep], err_msg=f"{library}: scales")
         got, want = nibbles(codes), nibbles(golden[f"{library}_codes_{dtype}"])
@@ -179,25 +183,22 @@ def test_compressed_tensors_global_scale_is_an_inverse(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", SOURCES)
 def test_fp8_with_fp32_scale(dtype: str) -> None:
     golden, rows = load("fp8_f32scale"), Rows(dtype)
-    number = ~np.isnan(rows.values).any(1)
-    finite = np.isfinite(rows.values)
+    number = np.isfinite(rows.values).all(1)
     cases = [
-        ("deepgemm_fp8_f32scale_g128", "fp8_e4m3.raw_f32.128.deepgemm", slice(None)),
-        ("tilekernels_e4m3_f32scale_g128", "fp8_e4m3.raw_f32.128.tilekernels", slice(None)),
-        ("deepgemm_fp8_f32scale_128x128", "fp8_e4m3.raw_f32.128x128", slice(256)),
-        ("deepgemm_fp8_f32scale_perchannel128", "fp8_e4m3.raw_f32.channel128", slice(256)),
+        ("deepgemm_fp8_f32scale_g128", "fp8_e4m3.raw_f32.128.deepgemm"),
+        ("tilekernels_e4m3_f32scale_g128", "fp8_e4m3.raw_f32.128.tilekernels"),
+        ("deepgemm_fp8_f32scale_128x128", "fp8_e4m3.raw_f32.128x128"),
+        ("deepgemm_fp8_f32scale_perchannel128", "fp8_e4m3.raw_f32.channel128"),
     ]
-    for library, preset, part in cases:
-        x = np.ascontiguousarray(rows.x[part])
-        coded = codec.encode(x, preset, dtype=None if dtype == "f32" else dtype)
+    for library, preset in cases:
         codes = golden[f"{library}_codes_{dtype}"]
         scales = golden[f"{library}_scale_{dtype}"]
+        x, keep = rows.x[: len(codes)], number[: len(codes)]
+        if "g128" not in library:
+            # Blocks across rows were made with the rows of Inf and NaN zeroed.
+            x = np.where(keep[:, None], x, x.dtype.type(0))
+        coded = codec.encode(x, preset, dtype=None if dtype == "f32" else dtype)
         np.testing.assert_array_equal(coded.scales, scales.reshape(coded.scales.shape), library)
-        # A NaN in a block, and what infinity over infinity gives, are NaN here and there.
-        per_row = np.broadcast_to(number[part, None], codes.shape)
-        scale_ok = np.isfinite(np.repeat(np.repeat(
-            scales, codes.shape[0] // scales.shape[0], axis=0), 128 // scales.shape[1], axis=1))
-        keep = per_row & finite[part] & scale_ok
         np.testing.assert_array_equal(coded.codes[keep], codes[keep], library)
 
 
@@ -230,13 +231,25 @@ def test_kivi(bits: str) -> None:
         values = codec.encode(tokens, f"kivi_v.{bits}")
         for side, coded in (("k", keys), ("v", values)):
             words = golden[f"kivi_{side}_{bits}_codes32"][0, head]
-            np.testing.assert_array_equal(coded.codes.view("<i4"), words, side)
-            scale = golden[f"kivi_{side}_{bits}_scale_f16"][0, head]
-            minimum = golden[f"kivi_{side}_{bits}_min_f16"][0, head]
-            np.testing.assert_array_equal(coded.scales.reshape(-1), scale.reshape(-1), side)
-            np.testing.assert_array_equal(coded.mins.reshape(-1), minimum.reshape(-1), side)
+            scale = golden[f"kivi_{side}_{bits}_scale_f16"][0, head].reshape(coded.scales.shape)
+            minimum = golden[f"kivi_{side}_{bits}_min_f16"][0, head].reshape(coded.mins.shape)
+            # A few groups have an infinity, or a range below fp16's: that code's NaN differ by machine.
+            np.testing.assert_array_equal(coded.scales == 0, scale == 0, side)
+            usable = np.isfinite(scale) & (scale > 0)
+            assert (~usable).sum() <= 8
+            np.testing.assert_array_equal(coded.scales[usable], scale[usable], side)
+            np.testing.assert_array_equal(coded.mins[usable], minimum[usable], side)
+            rows, cols = tokens.shape
+            per_row, per_col = rows // scale.shape[0], cols // scale.shape[1]
+            spread = np.repeat(np.repeat(usable, per_row, 0), per_col, 1)
+            got = coded.codes.view("<i4")
+            spread_words = spread[:: rows // got.shape[0], :: cols // got.shape[1]]
+            np.testing.assert_array_equal(got[spread_words], words[spread_words], side)
             error = np.abs(codec.decode(coded, dtype="fp32") - tokens.astype(np.float32))
-            assert error.max() <= float(scale.max()) * 0.51 + 0.01
+            step = np.repeat(np.repeat(scale.astype(np.float32), per_row, 0), per_col, 1)
+            # Half a step, and the roundings of fp16 arithmetic.
+            size = np.abs(tokens.astype(np.float32)) + step * 2 ** int(bits[3:])
+            assert (error[spread] <= (0.5 * step + size / 500)[spread]).all()
 
 
 def pages(name: str) -> Array:

@@ -51,11 +51,7 @@ def unpack_lossless(frame: Any, out: Any = None) -> npt.NDArray[np.uint16]:
     """The bits that were packed, uint16; into `out` where given. A damaged frame is ValueError."""
     array, _ = plain(frame, "frame")
     if out is None:
-        count = native.lossless_words(array)
-        # A frame cannot hold more than zstd's best, 2^15 times its length: a lie is not allocated.
-        if count > array.nbytes << 15:
-            raise ValueError(f"frame: {count} words in {array.nbytes} bytes")
-        out = np.empty(count, np.uint16)
+        out = np.empty(native.lossless_words(array), np.uint16)
     words = _words(out, "out")
     native.Packer().decode(array, words)
     return words

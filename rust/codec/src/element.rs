@@ -55,7 +55,7 @@ pub enum ZeroSign {
     /// They become zero (DeepGEMM's FP4 casts, MLX).
     Clear,
     /// Negative zero becomes zero, negative numbers that round to zero keep their sign (ModelOpt's
-    /// NVFP4).
+    /// NVFP4, SGLang's FP4 per 16).
     ClearExact,
 }
 

@@ -93,14 +93,7 @@ impl Packer {
                 words.len()
             )));
         }
-        let first = header(frame)?.1;
-        let body = &frame[HEADER..];
-        let Some((first, second)) = body.split_at_checked(first) else {
-            return Err(Error::Frame(format!(
-                "{} bytes, {first} wanted for the low plane",
-                body.len()
-            )));
-        };
+        let [first, second] = bodies(frame)?;
         self.planes.resize(2 * count, 0);
         let (low, high) = self.planes.split_at_mut(count);
         for (coded, plane) in [(first, low), (second, high)] {
@@ -118,20 +111,41 @@ fn header(frame: &[u8]) -> Result<(usize, usize), Error> {
     let Some((header, _)) = frame.split_first_chunk::<HEADER>() else {
         return Err(Error::Frame(format!("{} bytes, at least {HEADER} wanted", frame.len())));
     };
-    let [magic, words, first] =
-        [0, 4, 8].map(|i| [header[i], header[i + 1], header[i + 2], header[i + 3]]);
-    if magic != MAGIC {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *header;
+    if [a, b, c, d] != MAGIC {
         return Err(Error::Frame("magic KVBP missing".to_owned()));
     }
     let number = |bytes| usize::try_from(u32::from_le_bytes(bytes)).map_err(frame_error);
-    Ok((number(words)?, number(first)?))
+    Ok((number([e, f, g, h])?, number([i, j, k, l])?))
+}
+
+/// The zstd frames of the two planes, each of which says itself that it holds the header's count:
+/// nothing is allocated for a header that lies.
+fn bodies(frame: &[u8]) -> Result<[&[u8]; 2], Error> {
+    let (count, first) = header(frame)?;
+    let body = &frame[HEADER..];
+    let Some((first, second)) = body.split_at_checked(first) else {
+        return Err(Error::Frame(format!(
+            "{} bytes, {first} wanted for the low plane",
+            body.len()
+        )));
+    };
+    for plane in [first, second] {
+        let said = zstd::zstd_safe::get_frame_content_size(plane).ok().flatten();
+        if said != Some(count as u64) {
+            let said = said.map_or_else(|| "no".to_owned(), |said| said.to_string());
+            return Err(Error::Frame(format!("{said} bytes in a plane, {count} wanted")));
+        }
+    }
+    Ok([first, second])
 }
 
 /// The number of words that a frame says it holds: what the caller must make room for.
 ///
 /// # Errors
-/// [`Error::Frame`] without a header.
+/// [`Error::Frame`] without a header, or if the planes say otherwise.
 pub fn frame_words(frame: &[u8]) -> Result<usize, Error> {
+    bodies(frame)?;
     Ok(header(frame)?.0)
 }
 

@@ -349,7 +349,8 @@ fn fp4(list: &mut List) {
         Scheme { cast: TIES_TO_ZERO, ..sglang },
     );
     list.add("fp4.ue8m0.32.sglang_rne", SGLANG, "index key: scale >= 1e-4, ties to even", sglang);
-    let away = Cast { rounding: Rounding::NearestAway, ..Cast::CANONICAL };
+    let away =
+        Cast { rounding: Rounding::NearestAway, zero: ZeroSign::ClearExact, ..Cast::CANONICAL };
     let scheme = Scheme { cast: away, ..power(e, 16, floored_fp4(SCALE_1E10)) };
     list.add(
         "fp4.ue8m0.16",
