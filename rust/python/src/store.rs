@@ -73,6 +73,11 @@ impl Store {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
+
+    /// The engine's store, as long as it is open and this is its process.
+    pub(crate) fn engine(&self) -> PyResult<&EngineStore> {
+        self.shared.engine()
+    }
 }
 
 #[pymethods]
