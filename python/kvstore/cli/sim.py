@@ -40,6 +40,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="blocks, or a share of the trace's unique blocks (default: 1%%,2%%,5%%,10%%,20%%)",
     )
     parser.add_argument("--head", type=int, metavar="N", help="only the first N requests")
+    parser.add_argument(
+        "--per-request", action="store_true", help="with --json: the hits of each request"
+    )
     add_out(parser)
 
 
@@ -49,7 +52,13 @@ def run(args: Namespace) -> int:
     for trace in args.traces:
         for policy in args.policy.split(","):
             progress.show(f"{trace.name}: {policy}")
-            rows += _core.simulate(trace, policy.strip(), args.capacity.split(","), args.head)
+            rows += _core.simulate(
+                trace,
+                policy.strip(),
+                args.capacity.split(","),
+                args.head,
+                per_request=args.per_request and args.json,
+            )
     progress.clear()
     if args.json:
         print_json({"rows": rows})

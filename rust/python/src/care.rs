@@ -173,8 +173,8 @@ pub(crate) fn clear_namespaces(
     }
     let mut objects = 0;
     for digest in &found {
-        objects += engine(py, || store.clear_namespace(digest, erase))?
-            .map_err(|error| raise(&error))?;
+        objects +=
+            engine(py, || store.clear_namespace(digest, erase))?.map_err(|error| raise(&error))?;
     }
     Ok(objects)
 }

@@ -20,7 +20,7 @@ from kvstore.cli.output import WrongUse
 __all__ = ["tell"]
 
 BEGUN = 24
-ANSWERED = 6
+ANSWERED = 12
 """When the kill comes: so many puts are begun, and so many of them acknowledged."""
 
 
@@ -53,20 +53,21 @@ def _process(directory: Path, tokens: int, tenant: str, stage: str) -> subproces
 
 def _write(directory: Path, tokens: int, tenant: str, say: Telling) -> dict[str, Any]:
     """Runs the first process up to its SIGKILL; what it told, by step."""
-    process = _process(directory, tokens, tenant, "write")
-    told: dict[str, Any] = {"pid": process.pid, "begun": [], "answered": []}
-    assert process.stdout is not None
-    for line in process.stdout:
-        step = json.loads(line)
-        name = step.pop("step")
-        if name in ("begun", "answered"):
-            told[name].append((step["turn"], step["prompt"]))
-        else:
-            told[name] = step
-            say.step(name, told, tokens)
-        if len(told["begun"]) >= BEGUN and len(told["answered"]) >= ANSWERED:
-            process.kill()  # what it had told until then is still in the pipe, and counts
-    if process.wait() != -signal.SIGKILL:
+    told: dict[str, Any] = {"begun": [], "answered": []}
+    with _process(directory, tokens, tenant, "write") as process:
+        told["pid"] = process.pid
+        assert process.stdout is not None
+        for line in process.stdout:
+            step = json.loads(line)
+            name = step.pop("step")
+            if name in ("begun", "answered"):
+                told[name].append((step["turn"], step["prompt"]))
+            else:
+                told[name] = step
+                say.step(name, told, tokens)
+            if len(told["begun"]) >= BEGUN and len(told["answered"]) >= ANSWERED:
+                process.kill()  # what it had told until then is still in the pipe, and counts
+    if process.returncode != -signal.SIGKILL:
         raise WrongUse(f"the first process ended by itself, with status {process.returncode}")
     say.killed(told)
     return told
@@ -76,13 +77,13 @@ def _restore(
     directory: Path, tokens: int, tenant: str, first: dict[str, Any], say: Telling
 ) -> dict[str, Any]:
     """Runs the second process to its end; what it told."""
-    process = _process(directory, tokens, tenant, "restore")
     message = {
         "digests": first["stored"]["digests"],
         "others": first["prepared"]["digests"],
         "begun": first["begun"],
     }
-    answer, _ = process.communicate(json.dumps(message))
+    with _process(directory, tokens, tenant, "restore") as process:
+        answer, _ = process.communicate(json.dumps(message))
     if process.returncode != 0:
         raise WrongUse(f"the second process ended with status {process.returncode}")
     told: dict[str, Any] = json.loads(answer)
@@ -99,6 +100,11 @@ def _compare(
     restored = sum(disk["seconds"].values())
     answered = {tuple(put) for put in first["answered"]}
     whole = {(put["turn"], put["prompt"]) for put in second["others"] if put["whole"]}
+    partial = {
+        (put["turn"], put["prompt"])
+        for put in second["others"]
+        if put["blocks"] and not put["whole"]
+    }
     blocks = len(first["stored"]["digests"])
     found = {
         "tokens": tokens,
@@ -118,7 +124,8 @@ def _compare(
             "puts_answered": len(answered),
             "answered_and_lost": len(answered - whole),
             "unanswered_whole": len(whole - answered),
-            "unanswered_cut_off": len(first["begun"]) - len(answered | whole),
+            "unanswered_cut_off": len(partial - answered),
+            "unanswered_absent": len(first["begun"]) - len(answered | whole | partial),
         },
         "wrong_blocks": sum(run["wrong_blocks"] for run in [disk, host, *second["others"]]),
         "check": {"objects": report["objects"], "damaged": len(report["damaged"])},

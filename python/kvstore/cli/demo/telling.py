@@ -25,7 +25,7 @@ class Telling:
 
     def _step(self, name: str, what: str, seconds: float | None = None) -> None:
         took = "" if seconds is None else duration(seconds)
-        self._line(f"   {name:<11}{what}".ljust(WIDTH - len(took)) + took)
+        self._line((f"   {name:<11}{what}".ljust(WIDTH - len(took)) + took).rstrip())
 
     def opening(self, directory: Path) -> None:
         from kvstore.models import demo
@@ -61,7 +61,7 @@ class Telling:
         pending = len(told["begun"]) - len(told["answered"])
         self._step(
             "SIGKILL",
-            f"after {len(told['begun'])} more puts began, {pending} of them not answered yet",
+            f"{len(told['begun'])} more puts had begun, {pending} were not answered yet",
         )
 
     def restored(self, pid: int, told: dict[str, Any], tokens: int) -> None:
@@ -97,8 +97,8 @@ class Telling:
         )
         self._step(
             "not yet",
-            f"{killed['unanswered_cut_off']} puts cut off (misses), "
-            f"{killed['unanswered_whole']} whole all the same",
+            f"{killed['unanswered_cut_off']} puts cut off, {killed['unanswered_absent']} not "
+            f"there: misses; {killed['unanswered_whole']} whole",
         )
         self._step("bytes", f"{found['wrong_blocks']} wrong blocks of all that was read")
         check = found["check"]

@@ -124,7 +124,7 @@ class _Through:
         found.blocks_requested += len(ids)
         names = keys(ids)
         match = self._keyed.match(names)
-        hit = match.hits
+        hit = match.matched
         found.hits.append(hit)
         found.blocks_hit += hit
         for at in range(0, hit, BATCH):
