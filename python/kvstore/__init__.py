@@ -28,7 +28,7 @@ from kvstore._core import (
     Usage,
     View,
     close_all,
-    open,  # noqa: A004  (kvstore.open is the entry)
+    open,
     parse_size,
 )
 from kvstore.errors import (

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Generator
 from kvstore.types import Blocks, Bodies, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
 from os import PathLike
 from pathlib import Path
-from types import CapsuleType
 from typing import Any, SupportsIndex, final
+from typing_extensions import CapsuleType
 
 __all__ = ["Answers", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "close_all", "open", "parse_size", "read_trace", "simulate", "trace_info"]
 
@@ -715,7 +715,7 @@ class Store:
     def __enter__(self, /) -> Store: ...
     def __exit__(self, /, kind: Any | None = None, error: Any | None = None, traceback: Any | None = None) -> None: ...
     def __repr__(self, /) -> str: ...
-    def clear(self, /, *, cache_salt: SupportsGetItem[int, SupportsIndex] | str, erase: bool = False) -> int:
+    def clear(self, /, *, cache_salt: bytes | bytearray | str, erase: bool = False) -> int:
         """
         Makes everything stored under this salt unreachable, in all namespaces; the number of
         objects. erase=True also overwrites them.
@@ -735,7 +735,7 @@ class Store:
         Writes what is pending and flushes the device, for up to timeout seconds (60 when None).
         True if all of it survives a power cut now.
         """
-    def namespace(self, /, layout: Layout, *, model: str, weights: Weights, cache_salt: SupportsGetItem[int, SupportsIndex] | str | None = None, revision: str = "", adapter: SupportsGetItem[int, SupportsIndex] | None = None, dtype: str | None = None, scale_rule: str | None = None, axes: dict[str, tuple[SupportsIndex, SupportsIndex]] | None = None, extra: dict[str, str] | None = None, hash_rule: str | None = None, ttl: Seconds | None = None, deterministic: bool = False, allow_weights_by_name: bool = False) -> Namespace:
+    def namespace(self, /, layout: Layout, *, model: str, weights: Weights, cache_salt: bytes | bytearray | str | None = None, revision: str = "", adapter: bytes | bytearray | None = None, dtype: str | None = None, scale_rule: str | None = None, axes: dict[str, tuple[SupportsIndex, SupportsIndex]] | None = None, extra: dict[str, str] | None = None, hash_rule: str | None = None, ttl: Seconds | None = None, deterministic: bool = False, allow_weights_by_name: bool = False) -> Namespace:
         """
         A namespace: all of the model side that changes cache bytes, and a tenant.
 
@@ -755,7 +755,7 @@ class Store:
         """
         Directory of the store.
         """
-    def stats(self, /) -> dict:
+    def stats(self, /) -> dict[str, Any]:
         """
         What the store holds and what it has counted: numbers and strings in nested dicts. Sizes are
         in bytes.
@@ -821,6 +821,10 @@ class View:
 
     After a fork, views must not be touched in the child: the memory is not mapped there.
     """
+    def __buffer__(self, flags: SupportsIndex, /) -> memoryview:
+        """
+        A memoryview of the bytes: what makes this a `collections.abc.Buffer`.
+        """
     def __bytes__(self, /) -> bytes: ...
     def __dlpack__(self, /, *, stream: Any | None = None, max_version: tuple[SupportsIndex, SupportsIndex] | None = None, dl_device: tuple[SupportsIndex, SupportsIndex] | None = None, copy: bool | None = None) -> CapsuleType:
         """
@@ -889,7 +893,7 @@ def read_trace(path: str | PathLike[str], head: SupportsIndex | None = None) -> 
     read.
     """
 
-def simulate(path: str | PathLike[str], policy: str, capacities: SupportsGetItem[int, str], head: SupportsIndex | None = None) -> list[dict]:
+def simulate(path: str | PathLike[str], policy: str, capacities: SupportsGetItem[int, str], head: SupportsIndex | None = None) -> list[dict[str, Any]]:
     """
     Replays a trace from an empty store at each capacity: blocks ("1827") or a share of the
     trace's unique blocks ("1%"). The policy is "leaf-lru", "lru" or "optimum".
@@ -899,7 +903,7 @@ def simulate(path: str | PathLike[str], policy: str, capacities: SupportsGetItem
     (None without a hit).
     """
 
-def trace_info(path: str | PathLike[str], head: SupportsIndex | None = None) -> dict:
+def trace_info(path: str | PathLike[str], head: SupportsIndex | None = None) -> dict[str, Any]:
     """
     Counts of a trace: a dict of `requests`, `blocks_requested` and `unique_blocks`.
 

@@ -11,11 +11,11 @@ async def settled(batch: Batch) -> Statuses:
     """The statuses of a batch once every item has its answer: what `await batch` does."""
     if not batch.done:
         loop = asyncio.get_running_loop()
-        readable = loop.create_future()
+        readable = asyncio.Event()
         fd = batch.fileno()
-        loop.add_reader(fd, lambda: readable.done() or readable.set_result(None))
+        loop.add_reader(fd, readable.set)
         try:
-            await readable
+            await readable.wait()
         finally:
             loop.remove_reader(fd)
     return batch.status

@@ -154,8 +154,8 @@ impl Bytes {
             Self::Copy(bytes) => (bytes.as_ptr(), bytes.len(), IS_COPIED),
         };
         let pid = std::process::id();
-        let mut context =
-            Box::new(Context { _memory: self, shape: [len as i64], strides: [1], pid });
+        let shape = [i64::try_from(len).unwrap_or(i64::MAX)];
+        let mut context = Box::new(Context { _memory: self, shape, strides: [1], pid });
         let tensor = DlTensor {
             data: data.cast_mut().cast(),
             device_type: CPU,

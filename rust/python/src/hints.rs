@@ -83,3 +83,14 @@ pub(crate) fn in_thread<'py>(
 }
 
 pub(crate) use {arguments, results, soon};
+
+results! {
+    /// A dict by name.
+    Snapshot = pyo3::type_hint_subscript!(
+        pyo3::type_hint_identifier!("builtins", "dict"),
+        pyo3::type_hint_identifier!("builtins", "str"),
+        pyo3::type_hint_identifier!("typing", "Any")
+    );
+    /// A DLPack capsule.
+    Capsule = pyo3::type_hint_identifier!("typing_extensions", "CapsuleType");
+}

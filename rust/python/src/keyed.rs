@@ -70,12 +70,11 @@ struct Read {
 }
 
 impl Keys<'_> {
-    fn read(&self, width: Option<usize>) -> PyResult<Read> {
-        let keys = &self.0;
-        if keys.is_instance_of::<PyList>() || keys.is_instance_of::<PyTuple>() {
+    fn read(self, width: Option<usize>) -> PyResult<Read> {
+        if self.0.is_instance_of::<PyList>() || self.0.is_instance_of::<PyTuple>() {
             return self.joined(width);
         }
-        let memory = Memory::of(keys, "keys")?;
+        let memory = Memory::of(&self.0, "keys")?;
         let found = match memory.shape[..] {
             [_, width] if memory.item == 1 => Some(width),
             [_] if memory.item > 1 => Some(memory.item),
@@ -97,7 +96,7 @@ impl Keys<'_> {
         Ok(Read { bytes: memory.bytes().to_vec(), width })
     }
 
-    fn joined(&self, width: Option<usize>) -> PyResult<Read> {
+    fn joined(self, width: Option<usize>) -> PyResult<Read> {
         let mut read = Read { bytes: Vec::new(), width: width.unwrap_or(0) };
         for (at, key) in self.0.try_iter()?.enumerate() {
             let key = key?;
@@ -136,7 +135,7 @@ enum Parent {
 }
 
 impl Parents<'_> {
-    fn read(&self, count: usize) -> PyResult<Vec<Given>> {
+    fn read(self, count: usize) -> PyResult<Vec<Given>> {
         let parents = self.0.try_iter()?.enumerate();
         let parents: Vec<_> =
             parents.map(|(at, parent)| one_parent(at, &parent?)).collect::<PyResult<_>>()?;
@@ -176,7 +175,7 @@ enum Out {
 }
 
 impl Places<'_> {
-    fn read(&self, count: usize) -> PyResult<Out> {
+    fn read(self, count: usize) -> PyResult<Out> {
         let out = if self.0.is_instance_of::<PyList>() || self.0.is_instance_of::<PyTuple>() {
             let each = self.0.try_iter()?.enumerate();
             let each = each.map(|(at, place)| Memory::of(&place?, &format!("out[{at}]")));
@@ -357,7 +356,7 @@ impl Keyed {
         let options = put::options(ack, ttl)?;
         let keys = keys.read(width)?;
         let count = keys.bytes.len() / keys.width.max(1);
-        let bodies = rows(&bodies, lengths)?;
+        let bodies = rows(bodies, lengths)?;
         if bodies.len() != count {
             return Err(invalid(format!("bodies has {} items for {count} keys", bodies.len())));
         }
@@ -422,15 +421,15 @@ fn named<'py>(py: Python<'py>, width: Option<usize>, group: u32) -> PyResult<Bou
 }
 
 /// The bodies of a keyed put.
-fn rows(bodies: &Bodies<'_>, lengths: Option<Lengths<'_>>) -> PyResult<Rows> {
-    let Some(lengths) = lengths else { return Rows::read(&bodies.0, "bodies") };
+fn rows(Bodies(bodies): Bodies<'_>, lengths: Option<Lengths<'_>>) -> PyResult<Rows> {
+    let Some(lengths) = lengths else { return Rows::read(&bodies, "bodies") };
     let lengths = lengths.0.extract::<Vec<usize>>().map_err(|_| {
         invalid(format!("lengths is {}: it takes the bytes of each body", shown(&lengths.0)))
     })?;
-    if bodies.0.is_instance_of::<PyList>() || bodies.0.is_instance_of::<PyTuple>() {
+    if bodies.is_instance_of::<PyList>() || bodies.is_instance_of::<PyTuple>() {
         return Err(invalid("lengths: a list of bodies has its own lengths; leave it out"));
     }
-    let memory = Memory::of(&bodies.0, "bodies")?;
+    let memory = Memory::of(&bodies, "bodies")?;
     let sum = lengths.iter().try_fold(0_usize, |sum, &length| sum.checked_add(length));
     if sum != Some(memory.len) {
         return Err(invalid(format!(

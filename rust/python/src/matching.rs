@@ -17,7 +17,7 @@ arguments! {
 }
 
 impl Costs<'_> {
-    pub(crate) fn read(&self) -> PyResult<resume::Costs> {
+    pub(crate) fn read(self) -> PyResult<resume::Costs> {
         let (per_token, per_byte) = self.0.extract::<(f64, f64)>()?;
         for (field, value) in [("per_token", per_token), ("per_byte", per_byte)] {
             if !(value >= 0.0 && value.is_finite()) {

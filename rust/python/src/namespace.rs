@@ -8,6 +8,7 @@ use kvstore_engine::identity::{Description, WeightsKind};
 use kvstore_engine::store::{Batch as EngineBatch, Namespace as EngineNamespace, NamespaceOptions};
 use kvstore_layout::{Area, Layout as CoreLayout};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::batch::Batch;
@@ -23,7 +24,7 @@ use crate::matching::{Costs, Plan};
 use crate::process::Local;
 use crate::put::{self, Blocks, Bodies, ExtraKeys};
 use crate::sizes::{Seconds, shown};
-use crate::store::Shared;
+use crate::store::{Shared, Weights};
 use crate::tokens::TokenIds;
 
 soon! {
@@ -38,14 +39,14 @@ soon! {
 /// A tenant's salt: bytes, or a string.
 #[derive(FromPyObject)]
 pub(crate) enum Salt {
-    Bytes(Vec<u8>),
+    Bytes(PyBackedBytes),
     Text(String),
 }
 
 impl Salt {
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Bytes(bytes) => bytes.to_vec(),
             Self::Text(text) => text.into_bytes(),
         }
     }
@@ -56,7 +57,7 @@ pub(crate) struct Given {
     pub(crate) model: String,
     pub(crate) weights: (WeightsKind, Vec<u8>),
     pub(crate) revision: String,
-    pub(crate) adapter: Option<Vec<u8>>,
+    pub(crate) adapter: Option<PyBackedBytes>,
     pub(crate) dtype: Option<String>,
     pub(crate) scale_rule: Option<String>,
     pub(crate) axes: HashMap<String, (u32, u32)>,
@@ -79,7 +80,7 @@ impl Given {
             builder = builder.allow_weights_by_name();
         }
         if let Some(adapter) = self.adapter {
-            builder = builder.adapter(adapter);
+            builder = builder.adapter(adapter.to_vec());
         }
         if let Some(rule) = self.scale_rule {
             builder = builder.scale_rule(rule);
@@ -106,12 +107,12 @@ fn formats(layout: &CoreLayout) -> String {
 }
 
 /// Reads a weights fingerprint: bytes, or a pair of kind and digest.
-pub(crate) fn weights(given: &Bound<'_, PyAny>) -> PyResult<(WeightsKind, Vec<u8>)> {
+pub(crate) fn weights(Weights(given): Weights<'_>) -> PyResult<(WeightsKind, Vec<u8>)> {
     let wrong = || {
         invalid(format!(
             "weights is {}: it takes 32 bytes (BLAKE3 of all tensor bytes), or a pair of \"full\", \
              \"hub\", \"cached\", \"sampled\" or \"name\" and a digest",
-            shown(given)
+            shown(&given)
         ))
     };
     if let Ok(pair) = given.cast::<PyTuple>() {
@@ -259,7 +260,7 @@ impl Namespace {
         let namespace = self.handle.engine()?;
         let tokens = token_ids.ids()?;
         let extra_keys = ExtraKeys::read(extra_keys)?;
-        let costs = costs.map(|costs| costs.read()).transpose()?;
+        let costs = costs.map(Costs::read).transpose()?;
         let count = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
         let found = engine(py, || {
             if namespace.is_poisoned() {
@@ -280,14 +281,14 @@ impl Namespace {
 
     /// Pins, reads and verifies what a plan names. Where an object cannot be given the plan is made
     /// again on what is left: `lease.plan` is the answer.
-    fn lease(&self, py: Python<'_>, plan: PyRef<'_, Plan>) -> PyResult<Lease> {
+    fn lease(&self, py: Python<'_>, plan: &Bound<'_, Plan>) -> PyResult<Lease> {
         let namespace = self.handle.engine()?;
-        let found = self.handle.found(&plan)?;
+        let found = self.handle.found(plan.get())?;
         let lease = engine(py, || namespace.lease(found)).or_else(|panicked| {
             namespace.poison(&panicked.0);
             engine(py, || namespace.lease(&namespace.nothing(found.tokens, None)))
         })?;
-        let got = Py::new(py, plan.got(lease.plan().clone(), lease.missed()))?;
+        let got = Py::new(py, plan.get().got(lease.plan().clone(), lease.missed()))?;
         Ok(Lease::new(self.handle.clone(), got, lease))
     }
 
@@ -302,10 +303,16 @@ impl Namespace {
     /// Copies what a plan names into writable memory: the bodies in order, then the windows, then
     /// the checkpoint, without gaps (plan.read_bytes in all). Copy and check are one pass. The
     /// answer is the plan that was really got; bytes behind its objects are undefined.
-    fn get_into(&self, py: Python<'_>, plan: PyRef<'_, Plan>, out: Writable<'_>) -> PyResult<Plan> {
+    fn get_into(
+        &self,
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        out: Writable<'_>,
+    ) -> PyResult<Plan> {
         let namespace = self.handle.engine()?;
-        let found = self.handle.found(&plan)?;
-        let mut memory = Memory::of(&out.0, "out")?;
+        let found = self.handle.found(plan.get())?;
+        let Writable(out) = out;
+        let mut memory = Memory::of(&out, "out")?;
         let bytes = memory.bytes_mut("out")?;
         let got = match engine(py, || namespace.get_into(found, bytes)) {
             Ok(got) => got.map_err(|error| raise(&error))?,
@@ -314,7 +321,7 @@ impl Namespace {
                 namespace.nothing(found.tokens, None).plan
             }
         };
-        Ok(plan.got(got, &[]))
+        Ok(plan.get().got(got, &[]))
     }
 
     /// `get_into` in another thread.
@@ -354,12 +361,12 @@ impl Namespace {
         checkpoints: Option<Blocks<'_>>,
         extra_keys: Option<ExtraKeys<'_>>,
         replayed_from: Option<u32>,
-        hint: Option<Bound<'_, PyAny>>,
+        hint: Option<&Bound<'_, PyAny>>,
         ack: Option<&str>,
         ttl: Option<Seconds<'_>>,
     ) -> PyResult<Batch> {
         let namespace = self.handle.engine()?;
-        put::refuse_hint(hint.as_ref())?;
+        put::refuse_hint(hint)?;
         let tokens = token_ids.ids()?;
         let options = put::options(ack, ttl)?;
         let extra_keys = ExtraKeys::read(extra_keys)?;
@@ -432,11 +439,11 @@ impl Namespace {
     fn prefetch(
         &self,
         py: Python<'_>,
-        plan: PyRef<'_, Plan>,
+        plan: &Bound<'_, Plan>,
         deadline: Option<Seconds<'_>>,
     ) -> PyResult<Batch> {
         let namespace = self.handle.engine()?;
-        let found = self.handle.found(&plan)?;
+        let found = self.handle.found(plan.get())?;
         let deadline = deadline.map(|deadline| deadline.duration("deadline")).transpose()?;
         let deadline = Instant::now() + deadline.unwrap_or(self.handle.store.options.read_deadline);
         let bodies = found.plan.bodies.clone().map(|block| ("body", block));

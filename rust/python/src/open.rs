@@ -102,7 +102,8 @@ pub(crate) fn open(
         close_deadline: time(close_deadline, "close_deadline", defaults.close_deadline)?,
         lease_deadline: time(lease_deadline, "lease_deadline", defaults.lease_deadline)?,
     };
-    let path = one_path(&path.0)?;
+    let Paths(path) = path;
+    let path = one_path(&path)?;
     let opening = opening()?;
     let store = engine(py, || EngineStore::open(&path, &options))?;
     Ok(Store::new(Shared::new(store.map_err(|error| raise(&error))?, options, opening)))

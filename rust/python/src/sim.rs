@@ -8,6 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::hints::Snapshot;
+
 /// `(timestamp_ms, input_length, output_length, block ids)`; see [`Trace`].
 type Row<'py> = (f64, u64, u64, Bound<'py, PyBytes>);
 
@@ -55,13 +57,13 @@ pub(crate) fn trace_info(
     py: Python<'_>,
     path: PathBuf,
     head: Option<u64>,
-) -> PyResult<Bound<'_, PyDict>> {
+) -> PyResult<Snapshot<'_>> {
     let info = py.detach(|| Loaded::read(path, head)).map_err(error)?.info();
     let dict = PyDict::new(py);
     dict.set_item("requests", info.requests)?;
     dict.set_item("blocks_requested", info.blocks_requested)?;
     dict.set_item("unique_blocks", info.unique_blocks)?;
-    Ok(dict)
+    Ok(Snapshot(dict.into_any()))
 }
 
 /// Replays a trace from an empty store at each capacity: blocks ("1827") or a share of the
@@ -79,7 +81,7 @@ pub(crate) fn simulate<'py>(
     capacities: Vec<String>,
     head: Option<u64>,
     per_request: bool,
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
+) -> PyResult<Vec<Snapshot<'py>>> {
     let wrong = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
     let policy: Policy = policy.parse().map_err(|error| wrong(&error))?;
     let capacities = capacities
@@ -106,17 +108,8 @@ pub(crate) fn simulate<'py>(
     rows.collect()
 }
 
-/// The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
-#[pyfunction]
-pub(crate) fn capacity_blocks(capacity: &str, unique_blocks: u32) -> PyResult<u32> {
-    let parsed: Result<Capacity, _> = capacity.parse();
-    match parsed {
-        Ok(capacity) => Ok(capacity.blocks(unique_blocks)),
-        Err(error) => Err(PyValueError::new_err(error.to_string())),
-    }
-}
-
-fn row<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>> {
+    per_request: bool,
+) -> PyResult<Vec<Snapshot<'py>>> {
     let dict = PyDict::new(py);
     dict.set_item("trace", &outcome.trace)?;
     dict.set_item("policy", outcome.policy.to_string())?;
@@ -128,7 +121,7 @@ fn row<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>> 
     dict.set_item("hit_ratio", outcome.hit_ratio())?;
     dict.set_item("blocks_written", outcome.blocks_written)?;
     dict.set_item("bytes_written_per_byte_hit", outcome.bytes_written_per_byte_hit())?;
-    Ok(dict)
+    Ok(Snapshot(dict.into_any()))
 }
 
 /// ValueError for a bad line, the fitting OSError for a file that cannot be read.

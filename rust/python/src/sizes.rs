@@ -35,7 +35,7 @@ pub(crate) fn parse_size(size: Size<'_>) -> PyResult<u64> {
 }
 
 impl Size<'_> {
-    pub(crate) fn bytes(&self, field: &str) -> PyResult<u64> {
+    pub(crate) fn bytes(self, field: &str) -> PyResult<u64> {
         if let Ok(bytes) = self.0.extract::<u64>() {
             return Ok(bytes);
         }
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Option<u64> {
 }
 
 impl Seconds<'_> {
-    pub(crate) fn duration(&self, field: &str) -> PyResult<Duration> {
+    pub(crate) fn duration(self, field: &str) -> PyResult<Duration> {
         let seconds = match self.0.extract::<f64>() {
             Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
             Err(_) => self.0.extract::<Duration>().ok(),

@@ -8,11 +8,11 @@ use kvstore_engine::Store as EngineStore;
 use kvstore_engine::store::Options;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::border::engine;
 use crate::errors::{ClosedError, raise};
-use crate::hints::arguments;
+use crate::hints::{Snapshot, arguments};
 use crate::layout::Layout;
 use crate::namespace::{Given, Namespace, Salt};
 use crate::process::{Local, Opening, remember};
@@ -106,7 +106,7 @@ impl Store {
         weights: Weights<'_>,
         cache_salt: Option<Salt>,
         revision: &str,
-        adapter: Option<Vec<u8>>,
+        adapter: Option<PyBackedBytes>,
         dtype: Option<String>,
         scale_rule: Option<String>,
         axes: Option<HashMap<String, (u32, u32)>>,
@@ -118,7 +118,7 @@ impl Store {
     ) -> PyResult<Namespace> {
         let given = Given {
             model: model.to_owned(),
-            weights: crate::namespace::weights(&weights.0)?,
+            weights: crate::namespace::weights(weights)?,
             revision: revision.to_owned(),
             adapter,
             dtype,
@@ -144,10 +144,10 @@ impl Store {
 
     /// What the store holds and what it has counted: numbers and strings in nested dicts. Sizes are
     /// in bytes.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Snapshot<'py>> {
         let store = self.shared.engine()?;
         let stats = engine(py, || store.stats())?;
-        stats::dict(py, &stats)
+        stats::dict(py, &stats).map(|dict| Snapshot(dict.into_any()))
     }
 
     /// Writes what is pending and flushes the device, for up to timeout seconds (60 when None).

@@ -17,7 +17,7 @@ arguments! {
 
 impl TokenIds<'_> {
     /// The ids as the chain hashes them.
-    pub(crate) fn ids(&self) -> PyResult<Vec<u32>> {
+    pub(crate) fn ids(self) -> PyResult<Vec<u32>> {
         if self.0.is_none() {
             return Ok(Vec::new());
         }

@@ -7,10 +7,11 @@ use kvstore_engine::store::{Item, View as EngineView};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyCapsule};
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
 use crate::dlpack::{Bytes, DEVICE, Wanted};
 use crate::errors::invalid;
+use crate::hints::Capsule;
 use crate::process::Local;
 
 /// Read-only bytes of one stored object, or of a page of it.
@@ -121,17 +122,18 @@ impl View {
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<Bound<'py, PyAny>>,
+        stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        let wanted = Wanted::read(stream.as_ref(), max_version, dl_device, copy)?;
+    ) -> PyResult<Capsule<'py>> {
+        let wanted = Wanted::read(stream, max_version, dl_device, copy)?;
         let bytes = match &self.memory {
             Memory::Pinned(..) if !wanted.copy => Bytes::View(self.export(py)?),
             _ => Bytes::Copy(self.with(py, |bytes| bytes.into())?),
         };
-        if wanted.versioned { bytes.versioned(py) } else { bytes.legacy(py) }
+        let capsule = if wanted.versioned { bytes.versioned(py) } else { bytes.legacy(py) };
+        capsule.map(|capsule| Capsule(capsule.into_any()))
     }
 
     /// (1, 0): the CPU.
@@ -139,10 +141,22 @@ impl View {
         DEVICE
     }
 
+    /// A memoryview of the bytes: what makes this a `collections.abc.Buffer`.
+    #[pyo3(signature = (flags, /))]
+    fn __buffer__<'py>(
+        this: &Bound<'py, Self>,
+        flags: c_int,
+    ) -> PyResult<Bound<'py, PyMemoryView>> {
+        if flags & ffi::PyBUF_WRITABLE != 0 {
+            return Err(PyBufferError::new_err("the bytes of a view are read-only"));
+        }
+        PyMemoryView::from(this)
+    }
+
     /// # Safety
     /// Python calls it with a buffer to fill.
     unsafe fn __getbuffer__(
-        this: Bound<'_, Self>,
+        this: &Bound<'_, Self>,
         buffer: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
@@ -161,7 +175,7 @@ impl View {
         let filled = unsafe {
             (*buffer).internal = std::ptr::null_mut();
             let data = start.cast_mut().cast();
-            ffi::PyBuffer_FillInfo(buffer, this.as_ptr(), data, view.len as isize, 1, flags)
+            ffi::PyBuffer_FillInfo(buffer, this.as_ptr(), data, view.len.cast_signed(), 1, flags)
         };
         if filled != 0 {
             if !keep.is_null() {
