@@ -302,7 +302,7 @@ def test_objects_in_parts(tmp_path: Path) -> None:
         plan = ns.match(tokens)
         assert plan.usable == 128
         with ns.lease(plan) as lease:
-            with pytest.raises(kvstore.InvalidArgument, match=r"3 parts.*parts\(1\)"):
+            with pytest.raises(kvstore.InvalidArgument, match=r"6 parts.*parts\(1\)"):
                 lease[1]
             parts = lease.parts(1)
             assert b"".join(bytes(part) for part in parts) == bodies[1].tobytes()

@@ -122,8 +122,7 @@ def test_an_exposed_object_is_read_from_disk_and_checked_afterwards(tmp_path: Pa
         tokens, bodies = stores.store_prompt(ns, 1, 1)
         plan = ns.match(tokens)
         with ns.lease(plan) as lease:
-            view = lease[0]
-            exported = memoryview(view)
+            exported = memoryview(lease[0])
         before = counters(store)["bytes_read"]
         with ns.lease(plan) as lease:
             assert bytes(lease[0]) == bodies[0].tobytes()

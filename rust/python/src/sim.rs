@@ -103,13 +103,22 @@ pub(crate) fn simulate<'py>(
         if per_request {
             row.set_item("hits", hits)?;
         }
-        Ok(row)
+        Ok(Snapshot(row.into_any()))
     });
     rows.collect()
 }
 
-    per_request: bool,
-) -> PyResult<Vec<Snapshot<'py>>> {
+/// The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
+#[pyfunction]
+pub(crate) fn capacity_blocks(capacity: &str, unique_blocks: u32) -> PyResult<u32> {
+    let parsed: Result<Capacity, _> = capacity.parse();
+    match parsed {
+        Ok(capacity) => Ok(capacity.blocks(unique_blocks)),
+        Err(error) => Err(PyValueError::new_err(error.to_string())),
+    }
+}
+
+fn row<'py>(py: Python<'py>, outcome: &Outcome) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("trace", &outcome.trace)?;
     dict.set_item("policy", outcome.policy.to_string())?;
@@ -121,7 +130,7 @@ pub(crate) fn simulate<'py>(
     dict.set_item("hit_ratio", outcome.hit_ratio())?;
     dict.set_item("blocks_written", outcome.blocks_written)?;
     dict.set_item("bytes_written_per_byte_hit", outcome.bytes_written_per_byte_hit())?;
-    Ok(Snapshot(dict.into_any()))
+    Ok(dict)
 }
 
 /// ValueError for a bad line, the fitting OSError for a file that cannot be read.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use kvstore_engine::store::{Item, View as EngineView};
 use pyo3::exceptions::PyBufferError;
@@ -23,8 +24,9 @@ use crate::process::Local;
 ///
 /// torch has no read-only tensors and writes through them. So `torch.from_dlpack(view)` is a copy;
 /// `torch.from_dlpack(view, copy=False)` and `torch.frombuffer(view, ...)` are views, to be read
-/// only. What is written through one never reaches another reader: while a view of it lives, the
-/// object is read from disk, and then verified before it is trusted again. In a store with
+/// only. What is written through one never reaches another reader: while this object or an array
+/// made from it lives, others read from disk, and the memory is verified before it is trusted
+/// again. In a store with
 /// `arena="shared"` such a write is a segmentation fault.
 ///
 /// After a fork, views must not be touched in the child: the memory is not mapped there.
@@ -32,6 +34,9 @@ use crate::process::Local;
 pub(crate) struct View {
     memory: Memory,
     len: usize,
+    /// What the buffer protocol gave out. It lives as long as this object and not only until the
+    /// release of a buffer: `torch.frombuffer` releases at once and goes on using the memory.
+    exported: OnceLock<Local<EngineView>>,
 }
 
 enum Memory {
@@ -53,7 +58,7 @@ impl View {
             })?;
             Memory::Joined(Local::new(joined))
         };
-        Ok(Self { memory, len })
+        Ok(Self { memory, len, exported: OnceLock::new() })
     }
 
     /// The bytes for foreign code.
@@ -66,6 +71,18 @@ impl View {
             }
             Memory::Joined(_) => Err(gone()),
         }
+    }
+
+    /// The bytes that the buffer protocol gives out.
+    fn exported(&self, py: Python<'_>) -> PyResult<&EngineView> {
+        if let Memory::Joined(joined) = &self.memory {
+            return joined.get();
+        }
+        if let Some(exported) = self.exported.get() {
+            return exported.get();
+        }
+        let export = Local::new(self.export(py)?);
+        self.exported.get_or_init(|| export).get()
     }
 
     /// Runs `use_bytes` on the bytes while other threads run.
@@ -162,41 +179,11 @@ impl View {
     ) -> PyResult<()> {
         let py = this.py();
         let view = this.get();
-        let (start, keep) = match &view.memory {
-            Memory::Pinned(..) => {
-                let export = Box::new(Local::new(view.export(py)?));
-                (export.get()?.foreign_ptr(), Box::into_raw(export))
-            }
-            // The exporting object, which the buffer keeps, owns the copy.
-            Memory::Joined(joined) => (joined.get()?.foreign_ptr(), std::ptr::null_mut()),
-        };
-        // SAFETY: `buffer` is Python's to fill; `start` has `len` bytes for as long as `keep` and
-        // `this` live, and the buffer holds both until its release.
-        let filled = unsafe {
-            (*buffer).internal = std::ptr::null_mut();
-            let data = start.cast_mut().cast();
-            ffi::PyBuffer_FillInfo(buffer, this.as_ptr(), data, view.len.cast_signed(), 1, flags)
-        };
-        if filled != 0 {
-            if !keep.is_null() {
-                // SAFETY: made by `Box::into_raw` above and given to nobody.
-                drop(unsafe { Box::from_raw(keep) });
-            }
-            return Err(PyErr::fetch(py));
-        }
-        // SAFETY: as above.
-        unsafe { (*buffer).internal = keep.cast() };
-        Ok(())
-    }
-
-    /// # Safety
-    /// Python calls it once for each buffer that was filled.
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: `internal` is what `__getbuffer__` put there.
-        let keep = unsafe { (*buffer).internal.cast::<Local<EngineView>>() };
-        if !keep.is_null() {
-            // SAFETY: made by `Box::into_raw`, released once.
-            drop(unsafe { Box::from_raw(keep) });
-        }
+        let data = view.exported(py)?.foreign_ptr().cast_mut().cast();
+        let len = view.len.cast_signed();
+        // SAFETY: `buffer` is Python's to fill. `data` has `len` bytes until `this` is dropped, to
+        // which the filled buffer holds a reference; they are given out as read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(buffer, this.as_ptr(), data, len, 1, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }
 }
