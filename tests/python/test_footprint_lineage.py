@@ -115,3 +115,30 @@ def test_read_traffic_table() -> None:
 def test_where_the_paper_differs(paper: str, part: str) -> None:
     (row,) = (r for r in corrections().rows if r["paper"] == paper)
     assert part in str(row["arithmetic"])
+
+
+def test_timeline() -> None:
+    (timeline,) = (t for t in lineage_tables() if t.name == "timeline")
+    assert [row["day"] for row in timeline.rows] == [
+        "Nov 2023",
+        "Jan 2024",
+        "Feb 2024",
+        "May 2024",
+        "2 Aug 2024",
+        "5 Sep 2024",
+        "10 Dec 2024",
+        "26 Dec 2024",
+        "20 Jan 2025",
+        "24 Feb 2025",
+        "28 May 2025",
+        "21 Aug 2025",
+        "22 Sep 2025",
+        "29 Sep 2025",
+        "1 Dec 2025",
+        "24 Apr 2026",
+        "13 Aug 2026",
+        "16 Aug 2026",
+        "21 Aug 2026",
+        "10 Sep 2026",
+        "14 Sep 2026",
+    ]

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kvstore._core import Architecture, Layout, architectures
+from kvstore.footprint import costs
 from kvstore.footprint import tables as make
+from kvstore.footprint.chosen import Chosen
 from kvstore.footprint.table import Table
 
 #: The chain of DeepSeek's caches that ``--axes`` shows without names.
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def choose(args: argparse.Namespace) -> list[make.Chosen]:
+def choose(args: argparse.Namespace) -> list[Chosen]:
     """The architectures that the arguments name, and their layouts."""
     text = args.toml.read_text(encoding="utf-8") if args.toml else None
     origin = str(args.toml or "registry")
@@ -133,7 +135,7 @@ def compute(args: argparse.Namespace) -> list[Table]:
     chosen = choose(args)
     if args.axes:
         return [make.axes_table(chosen)]
-    basis = make.Basis(
+    basis = costs.Basis(
         hbm_gb=args.hbm_gb,
         hbm_tb_s=args.hbm_bandwidth,
         devices=args.devices,
@@ -147,14 +149,14 @@ def compute(args: argparse.Namespace) -> list[Table]:
         make.persistent_table(chosen),
         make.read_table(chosen, basis),
         make.request_table(chosen, [args.tokens]),
-        make.fit_table(chosen, basis),
-        make.cost_table(chosen, basis),
-        make.overhead_table(chosen),
+        costs.fit_table(chosen, basis),
+        costs.cost_table(chosen, basis),
+        costs.overhead_table(chosen),
     ]
     if args.forms:
         tables.append(make.forms_table(chosen))
     if (args.tp, args.pp, args.cp) != (1, 1, 1):
-        tables.append(make.rank_table(chosen, (args.tp, args.pp, args.cp), args.tokens))
+        tables.append(costs.rank_table(chosen, (args.tp, args.pp, args.cp), args.tokens))
     return tables
 
 

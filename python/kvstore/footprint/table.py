@@ -24,6 +24,8 @@ class Table:
     rows: list[dict[str, Cell]] = field(default_factory=list)
     #: Basis, assumptions and sources, one line each.
     notes: list[str] = field(default_factory=list)
+    #: Columns that a terminal does not show.
+    only_in_files: frozenset[str] = frozenset()
 
     def add(self, **cells: Cell) -> None:
         """Adds a row; columns that are not given stay empty."""
@@ -37,21 +39,21 @@ class Table:
         return [row.get(name) for row in self.rows]
 
     def text(self) -> str:
-        """The table for a terminal."""
-        cells = [[human(row.get(column)) for column in self.columns] for row in self.rows]
-        heads = [column.replace("_", " ") for column in self.columns]
-        widths = [
-            max(map(len, [head, *col])) for head, col in zip(heads, _turn(cells), strict=False)
-        ]
+        """The table for a terminal: long headings are stacked, columns that only files have are
+        left out."""
+        columns = [column for column in self.columns if column not in self.only_in_files]
+        cells = [[human(row.get(column)) for column in columns] for row in self.rows]
+        heads = _stack([column.split("_") for column in columns])
+        widths = [max(map(len, column)) for column in zip(*heads, *cells, strict=True)]
         numeric = [
             all(isinstance(row.get(column), int | float | Fraction | None) for row in self.rows)
-            for column in self.columns
+            for column in columns
         ]
-        lines = [f"{self.title}", ""]
-        for line in [heads, ["-" * width for width in widths], *cells]:
+        lines = [self.title, ""]
+        for line in [*heads, ["-" * width for width in widths], *cells]:
             parts = [
                 cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(line, widths, numeric, strict=False)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
             ]
             lines.append("  ".join(parts).rstrip())
         lines += [f"  {note}" for note in self.notes]
@@ -99,10 +101,22 @@ def _one_type(values: list[Any]) -> list[Any]:
     return [None if value is None else str(value) for value in values]
 
 
-def _turn(cells: list[list[str]]) -> list[list[str]]:
-    return (
-        [list(column) for column in zip(*cells, strict=True)] if cells else [[] for _ in range(64)]
-    )
+def _stack(heads: list[list[str]], width: int = 12) -> list[list[str]]:
+    """Headings as lines of at most about ``width`` letters, the last lines level."""
+    stacks = []
+    for words in heads:
+        lines = [words[0]]
+        for word in words[1:]:
+            if len(lines[-1]) + len(word) < width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        stacks.append(lines)
+    height = max(map(len, stacks))
+    return [
+        [lines[i - height + len(lines)] if i >= height - len(lines) else "" for lines in stacks]
+        for i in range(height)
+    ]
 
 
 def plain(value: Cell) -> Any:

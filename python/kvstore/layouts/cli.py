@@ -104,7 +104,8 @@ def audit_text(version: str, findings: list[Finding]) -> str:
     placed = sum(not finding.field for finding in findings)
     head = (
         f"# transformers {version}: {len(findings)} configuration classes with their defaults, "
-        f"{placed} placed.\n# Made by `kvstore layouts --audit --out docs/layouts-audit.txt`.\n"
+        f"{placed} placed.\n# Made by `kvstore layouts --audit --out docs/layouts-audit.txt`. "
+        "Encoders have the layout that\n# their widths would give a decoder.\n"
     )
     return head + "".join(finding.line() + "\n" for finding in findings)
 

@@ -85,6 +85,17 @@ class Config:
             raise CannotPlace(names[0], kind, self.model_type)
         return value
 
+    def layer_count(self) -> int:
+        """Layers of the model, of its decoder where it has an encoder as well."""
+        names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"]
+        if self.get("is_encoder_decoder"):
+            decoder = ["decoder_layers", "num_decoder_layers", "decoder_num_hidden_layers"]
+            names = [*decoder, *names]
+        count = self.number(*names)
+        if not 1 <= count <= 4096:
+            raise self.cannot(names[0], f"= {count} must be 1 to 4096")
+        return count
+
     def layer(self, index: int) -> Config:
         """This configuration as one layer sees it (heterogeneous models override fields)."""
         table = self.get("per_layer_config")

@@ -8,8 +8,7 @@ from typing import Any
 
 from kvstore.layouts import states
 from kvstore.layouts.fields import Config, runs
-
-_BITS = {"fp32": 32, "bf16": 16, "fp16": 16}
+from kvstore.layouts.v4 import place_v4
 
 #: Layer types without a cache of their own.
 _NOTHING = {"mlp", "moe", "dummy"}
@@ -50,7 +49,7 @@ class Placed:
     forms: list[str] = field(default_factory=list)
     block_tokens: int = 64
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    records: dict[str, str] = field(default_factory=dict)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, name: str, layer: int, fields: dict[str, Any]) -> str:
         """Puts a layer into the group of these fields; groups of one name get numbers."""
@@ -83,22 +82,23 @@ class Placed:
         ]
         if self.records:
             lines += ["", "[arch.form.records]"]
-            lines += [f"{name} = {record}" for name, record in self.records.items()]
+            lines += [f"{name} = {toml_value(table)}" for name, table in self.records.items()]
         for name, fields in self.groups.items():
             lines += ["", "[[arch.group]]", f"name = {json.dumps(name)}"]
-            lines += [f"{key} = {_value(value)}" for key, value in fields.items()]
+            lines += [f"{key} = {toml_value(value)}" for key, value in fields.items()]
         return "\n".join(lines) + "\n"
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return runs(value)
     if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
     return json.dumps(value)
 
 
@@ -115,7 +115,7 @@ def place(cfg: Config, dtype: str) -> Placed:
     if cfg.get("block_configs"):
         raise cfg.cannot("block_configs", "heads differ by layer in a form that is not read here")
     if any("compressed" in kind for kind in types) or cfg.get("compress_ratios"):
-        _place_v4(cfg, placed, types)
+        place_v4(cfg, placed, types)
         return placed
     shared = _shared(cfg, types)
     for layer, kind in enumerate(types):
@@ -137,13 +137,13 @@ def layer_types(cfg: Config) -> list[str]:
     if not isinstance(types, list | tuple | str) or not types:
         raise cfg.cannot("layer_types", f"= {types!r} is no list of kinds")
     types = [_LEGACY.get(str(kind), str(kind)) for kind in types]
-    if cfg.model_type in {"longcat_flash"}:
-        types = [kind for kind in types for _ in range(2)]  # two attentions in a decoder layer
+    if cfg.model_type == "longcat_flash" and cfg.get("num_hidden_layers") is None:
+        types = [kind for kind in types for _ in range(2)]  # two attentions in each of num_layers
     return types
 
 
 def _types_from_windows(cfg: Config) -> list[str]:
-    count = _layer_count(cfg)
+    count = cfg.layer_count()
     kinds = []
     for layer in range(count):
         one = cfg.layer(layer)
@@ -154,16 +154,6 @@ def _types_from_windows(cfg: Config) -> list[str]:
         else:
             kinds.append("full_attention")
     return kinds
-
-
-def _layer_count(cfg: Config) -> int:
-    names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"]
-    if cfg.get("is_encoder_decoder"):
-        names = ["decoder_layers", "num_decoder_layers", "decoder_num_hidden_layers", *names]
-    count = cfg.number(*names)
-    if not 1 <= count <= 4096:
-        raise cfg.cannot(names[0], f"= {count} must be 1 to 4096")
-    return count
 
 
 def _shared(cfg: Config, types: list[str]) -> set[int]:
@@ -247,6 +237,8 @@ def kv_shape(cfg: Config, *, sliding: bool = False) -> tuple[int, int, int]:
     value = head_dim
     if cfg.get("v_head_dim") and not cfg.get("kv_lora_rank"):
         value = cfg.number("v_head_dim")
+    if sliding and cfg.model_type == "mimo_v2_flash":
+        kv_heads *= 2  # the model doubles them on sliding layers
     if sliding and cfg.get("swa_num_key_value_heads"):
         kv_heads = cfg.number("swa_num_key_value_heads")
         head_dim = cfg.number("swa_head_dim", default=head_dim)
@@ -322,79 +314,3 @@ def _draft(cfg: Config, placed: Placed) -> None:
         group["layers"] = list(range(placed.layers, placed.layers + count))
         group.pop("reads", None)
         placed.groups[name] = group
-
-
-def _place_v4(cfg: Config, placed: Placed, types: list[str]) -> None:
-    """DeepSeek V4: by transformers' layer types, or by the ``compress_ratios`` of the original."""
-    ratios = cfg.get("compress_ratios")
-    rates = dict(cfg.get("compress_rates") or {})
-    kind_of = {4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
-    draft = cfg.get("num_nextn_predict_layers") or 0
-    if isinstance(ratios, list | tuple):
-        count = _layer_count(cfg)
-        draft = max(len(ratios) - count, 0)
-        unknown = [ratio for ratio in ratios[:count] if ratio not in {0, *kind_of}]
-        if unknown or len(ratios) < count:
-            why = f"= {ratios!r}: one of 0, 4, 128 for each of {count} layers"
-            raise cfg.cannot("compress_ratios", why)
-        types = [kind_of.get(ratio, "sliding_attention") for ratio in ratios[:count]]
-    csa = [i for i, kind in enumerate(types) if kind == "compressed_sparse_attention"]
-    hca = [i for i, kind in enumerate(types) if kind == "heavily_compressed_attention"]
-    rate = {kind: int(rates.get(kind, default)) for default, kind in kind_of.items()}
-    width, index = cfg.number("head_dim"), cfg.number("index_head_dim")
-    window = cfg.number("sliding_window")
-    placed.layers, placed.draft_layers = len(types), draft
-    placed.block_tokens = max(rate.values())
-    if rate != {kind: ratio for ratio, kind in kind_of.items()}:
-        raise cfg.cannot("compress_rates", f"= {rates!r} must be 4 and 128")
-    if (width, index) == (512, 128):
-        placed.forms = ["v4"]
-    every: dict[str, tuple[list[int], dict[str, Any]]] = {
-        "csa": (csa, {"ratio": 4, "elements": width}),
-        "csa-index": (csa, {"role": "index", "ratio": 4, "elements": index}),
-        "hca": (hca, {"ratio": 128, "elements": width}),
-        "window": (
-            list(range(len(types))),
-            {"kind": "window", "window": window, "elements": width},
-        ),
-        "csa-tail": (csa, _tail(4, 4, 2 * width, 4 * width)),
-        "csa-index-tail": (csa, _tail(4, 4, 2 * index, 4 * index)),
-        "hca-tail": (hca, _tail(0, 128, 2 * width, 2 * width)),
-        "mtp-window": (
-            list(range(len(types), len(types) + draft)),
-            {
-                "role": "window",
-                "kind": "window",
-                "window": window,
-                "elements": width,
-                "draft": True,
-            },
-        ),
-    }
-    for name, (layers, fields) in every.items():
-        if layers:
-            placed.groups[name] = dict(fields, layers=layers)
-    if csa:
-        placed.groups["csa"]["reads"] = [{"layers": len(csa), "most": cfg.number("index_topk")}]
-    own, wide = _BITS[placed.dtype] // 8, 4
-    for name, elements in (("csa-tail", width), ("csa-index-tail", index), ("hca-tail", width)):
-        if name not in placed.groups:
-            continue
-        halves = 2 if name != "hca-tail" else 1  # an open CSA row serves two groups
-        planes = [elements * own, elements * wide] if halves == 2 else [2 * elements * own]
-        record = {"planes": planes, "open_bytes": 2 * halves * elements * own}
-        placed.records[name] = _value(record)
-
-
-def _tail(rows: int, every: int, kept: int, opened: int) -> dict[str, Any]:
-    return {
-        "role": "tail",
-        "kind": "state",
-        "elements": kept,
-        "rows": rows,
-        "from": every if rows else 1,
-        "span": 4 if rows else every - 1,
-        "feeds_entries_only": True,
-        "open": {"every": every, "elements": opened},
-        "ring": {"rows": 8 if rows else every, "elements": opened},
-    }

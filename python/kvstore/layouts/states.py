@@ -107,7 +107,7 @@ def _add(
         fields["split_heads"] = heads
     name = placed.add("state", layer, fields)
     planes = [elements * (columns or 1) * _BYTES[dtype] for elements, dtype, columns in parts]
-    placed.records[name] = "{ planes = [" + ", ".join(map(str, planes)) + "] }"
+    placed.records[name] = {"planes": planes}
 
 
 def _gated_delta(cfg: Config, own: str) -> tuple[list[tuple[int, str, int]], int]:

@@ -261,3 +261,19 @@ fn axes() {
     let v41 = named("deepseek-v4.1-flash", "");
     assert_eq!(v41.bytes_per_token(Basis::Logical) / v41.entries_per_token(), 356.into());
 }
+
+/// The 8-bit column of 5.1 where it says "half": one byte an element, whatever the family.
+#[test]
+fn eight_bits_are_half() {
+    let mut checked = 0;
+    for architecture in Registry::built_in().architectures() {
+        let forms: Vec<_> = architecture.forms().map(|(name, _)| name).collect();
+        if forms.contains(&"vllm:bf16") && forms.contains(&"vllm:fp8") {
+            let [bf16, fp8] =
+                ["vllm:bf16", "vllm:fp8"].map(|form| logical(&architecture.name, form));
+            assert_eq!(fp8 + fp8, bf16, "{}", architecture.name);
+            checked += 1;
+        }
+    }
+    assert!(checked > 30, "{checked}");
+}

@@ -18,6 +18,8 @@ This file is made by `kvstore footprint --lineage docs/lineage.md`; numbers are 
 layouts of the registry. The founding paper ("From 390 KB to 890 Bytes") came without its tables.
 They are rebuilt here, each on a stated basis. kB, MB and GB are powers of ten, KiB and GiB of two.
 
+![Cache per token, 2023 to 2026](img/bytes-per-token.svg)
+
 Four bases must not be mixed: *logical* (the format's own bytes), *padded* (in an engine's pages),
 *persistent* (stored, with resume state), *read* (touched in one decode step).
 """
@@ -62,12 +64,19 @@ def lineage_tables() -> list[Table]:
     ]
 
 
+#: Pictures that stand before a table; `kvstore footprint --pictures docs/img` makes them.
+_PICTURES = {"reads": "reads-by-context", "persistent": "stored-by-interval"}
+
+
 def lineage_document() -> str:
     """The whole document as Markdown."""
     parts = [_HEAD]
     for table in lineage_tables():
         if table.name == "corrections":
             parts.append("## Where the paper differs from the arithmetic and the sources\n")
+        if table.name in _PICTURES:
+            picture = _PICTURES[table.name]
+            parts.append(f"![{table.title}](img/{picture}.svg)\n")
         level = "###" if table.name in {"corrections", "facts"} else "##"
         parts.append(f"{level} {table.title}\n\n{table.markdown()}")
     return "\n".join(parts)

@@ -53,9 +53,13 @@ fn exact_replay_lengths() {
     }
     assert_eq!(named("deepseek-v4.1-flash").replay_tokens_below(20), Some(2_560));
     assert_eq!(named("qwen3-next-80b").exact_replay_tokens(), None, "recurrent");
-    // SGLang's page-aligned form at pages of 256: one page, then 128 per further layer, rounded up
-    for (layers, tokens) in [(43u32, 5_632u32), (61, 7_936)] {
-        assert_eq!((256 + (layers - 1) * 128).next_multiple_of(256), tokens);
+    // SGLang's page-aligned form: one page, then a window per further layer, rounded up to pages
+    for (name, tokens) in [("deepseek-v4-flash", 5_632), ("deepseek-v4-pro", 7_936)] {
+        let layout = Registry::built_in().find(name).unwrap().layout(Some("sglang:fp8"), false);
+        let layout = layout.unwrap();
+        let further = (layout.model_layers() - 1) * layout.max_window();
+        let page = layout.block_tokens();
+        assert_eq!((page + further).next_multiple_of(page), tokens, "{name}");
     }
 }
 
