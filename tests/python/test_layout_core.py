@@ -54,6 +54,7 @@ def test_equal_layouts_have_equal_bytes_for_the_id() -> None:
         (lambda: Layout.named("deepseek-v3", "mlx:int3"), "vllm:fp8_ds_mla"),
         (lambda: Layout.named("deepseek-v3").persistent_per_token(0), "interval = 0"),
         (lambda: Layout.named("deepseek-v3").rank_bytes(1, (2, 1, 1), (2, 0, 0)), "rank 2"),
+        (lambda: Layout.named("deepseek-v3").entry_bytes(1 << 28), "n = 268435456 tokens must be"),
         (lambda: usage_tokens(10, 0, 0, unit=0), "unit = 0"),
         (lambda: keep(Layout.named("deepseek-v3"), 0, 1, 1, windows="some"), "trailing"),
     ],

@@ -88,6 +88,7 @@ def _by_year(axes: Any, known: dict[str, Architecture]) -> None:
     for architecture, day, size in zip(chain, days, sizes, strict=True):
         label = f"{architecture.title.split(',')[0].removeprefix('DeepSeek ')}, {size:,.0f} B"
         offset = (6, -12) if architecture.name in below else (6, 6)
+        offset = (-50, 8) if architecture.name == chain[-1].name else offset
         axes.annotate(label, (day, size), textcoords="offset points", xytext=offset, fontsize=7)
     axes.margins(x=0.12, y=0.08)
     axes.set(

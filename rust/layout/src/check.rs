@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use crate::LayoutError;
 use crate::group::{Group, Kind, Shard, StateRows};
 
+/// Tokens up to which accounting is exact: 134 million.
+pub const MAX_TOKENS: u64 = 1 << 27;
+
 const MAX_BLOCK_TOKENS: u32 = 1 << 16;
 const MAX_GROUPS: usize = 256;
 const MAX_LAYERS: usize = 4096;
@@ -12,7 +15,8 @@ const MAX_NAME: usize = 128;
 const MAX_PLANES: usize = 8;
 const MAX_RECORD: u64 = 1 << 31;
 const MAX_ROWS: u32 = 1 << 16;
-const MAX_OBJECT: u64 = 1 << 40;
+/// With [`MAX_TOKENS`] no sum of bytes leaves 64 bits.
+const MAX_OBJECT: u64 = 1 << 36;
 
 /// What may be left out: layers may come in any order, a state group without rows is recurrent, and
 /// a padded page without a size holds all entries of the block.
@@ -118,6 +122,10 @@ fn group(check: &Checker<'_>, block_tokens: u32, group: &Group) -> Result<(), La
     if let Kind::Window(w) = group.kind {
         check.that(w >= 2, "window", w, || "must be 2 tokens or more".into())?;
     }
+    let readers = group.reads.iter().map(|read| u64::from(read.layers)).sum::<u64>();
+    check.that(readers <= MAX_LAYERS as u64, "reads", readers, || {
+        format!("must be at most {MAX_LAYERS} reading layers")
+    })?;
     if let Shard::Heads(heads) = group.shard {
         check.that(heads >= 1, "heads", heads, || "must be 1 or more".into())?;
     }
@@ -173,7 +181,11 @@ fn state(check: &Checker<'_>, block_tokens: u32, group: &Group) -> Result<(), La
         "modulus",
         open.modulus,
         || format!("must be 1 or more and divide block_tokens = {block_tokens}"),
-    )
+    )?;
+    let rows = u64::from(open.modulus) * u64::from(open.row_bytes);
+    let all = rows * group.layers.len() as u64;
+    check
+        .that(all <= MAX_OBJECT, "open rows", all, || format!("must be at most {MAX_OBJECT} bytes"))
 }
 
 /// No object may be so large that offsets and sums could leave 64 bits.

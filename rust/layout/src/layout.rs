@@ -86,7 +86,7 @@ impl Layout {
     ///
     /// Names group, field, value and limit: an empty or double name, no layers or a layer twice, a
     /// record of 0 bytes, a ratio that does not divide the block, a window below 2 tokens, engine
-    /// pages that do not tile the block, a size beyond 2^40 bytes.
+    /// pages that do not tile the block, an object beyond 64 GiB.
     pub fn new(
         name: impl Into<String>,
         block_tokens: u32,
@@ -320,5 +320,4 @@ fn place(block_tokens: u32, groups: &[Group]) -> (Vec<u64>, [u64; 3]) {
 }
 
 #[cfg(test)]
-#[path = "layout_tests.rs"]
 mod tests;

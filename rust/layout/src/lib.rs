@@ -16,6 +16,7 @@ pub mod registry;
 pub mod resume;
 mod usage;
 
+pub use check::MAX_TOKENS;
 pub use error::LayoutError;
 pub use fraction::Fraction;
 pub use group::{Group, Kind, OpenRows, PageShape, Read, Reads, Shard, StateRows};

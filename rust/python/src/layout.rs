@@ -42,6 +42,15 @@ fn basis(padded: bool) -> Basis {
     if padded { Basis::Padded } else { Basis::Logical }
 }
 
+/// A number of tokens for accounting.
+fn tokens(n: u64) -> PyResult<u64> {
+    if n <= core::MAX_TOKENS {
+        return Ok(n);
+    }
+    let limit = core::MAX_TOKENS;
+    Err(PyValueError::new_err(format!("n = {n} tokens must be at most {limit}")))
+}
+
 fn rows(held: bool) -> WindowRows {
     if held { WindowRows::Held } else { WindowRows::Resume }
 }
@@ -248,20 +257,23 @@ impl Layout {
 
     /// Bytes of all entries groups at n tokens.
     #[pyo3(signature = (n, *, padded=false))]
-    fn entry_bytes(&self, n: u64, padded: bool) -> u64 {
-        self.inner.entry_bytes(n, basis(padded))
+    fn entry_bytes(&self, n: u64, padded: bool) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.entry_bytes(n, basis(padded)))
     }
 
     /// Bytes of all window groups at n tokens: min(n, w - 1) rows, or min(n, w) with held=True.
     #[pyo3(signature = (n, *, padded=false, held=false))]
-    fn window_bytes_at(&self, n: u64, padded: bool, held: bool) -> u64 {
-        self.inner.window_bytes_at(n, basis(padded), rows(held))
+    fn window_bytes_at(&self, n: u64, padded: bool, held: bool) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.window_bytes_at(n, basis(padded), rows(held)))
     }
 
     /// Bytes of all state groups at n tokens, open pooling groups included.
     #[pyo3(signature = (n, *, padded=false))]
-    fn state_bytes(&self, n: u64, padded: bool) -> u64 {
-        self.inner.state_bytes(n, basis(padded))
+    fn state_bytes(&self, n: u64, padded: bool) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.state_bytes(n, basis(padded)))
     }
 
     /// Bytes of all state groups as engines hold them for a running request.
@@ -271,21 +283,24 @@ impl Layout {
 
     /// Bytes that one request of n tokens occupies: entries, held windows and rings.
     #[pyo3(signature = (n, *, padded=false))]
-    fn request_bytes(&self, n: u64, padded: bool) -> u64 {
-        self.inner.request_bytes(n, basis(padded))
+    fn request_bytes(&self, n: u64, padded: bool) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.request_bytes(n, basis(padded)))
     }
 
     /// Bytes of each group at n tokens, as a list in group order.
     #[pyo3(signature = (n, *, padded=false, held=false))]
-    fn group_bytes(&self, n: u64, padded: bool, held: bool) -> Vec<u64> {
+    fn group_bytes(&self, n: u64, padded: bool, held: bool) -> PyResult<Vec<u64>> {
+        let n = tokens(n)?;
         let groups = self.inner.groups().iter();
-        groups.map(|g| g.bytes_at(n, basis(padded), rows(held))).collect()
+        Ok(groups.map(|g| g.bytes_at(n, basis(padded), rows(held))).collect())
     }
 
     /// Bytes of one layer over all groups at n tokens.
     #[pyo3(signature = (layer, n, *, padded=false))]
-    fn layer_bytes(&self, layer: u32, n: u64, padded: bool) -> u64 {
-        self.inner.layer_bytes(layer, n, basis(padded))
+    fn layer_bytes(&self, layer: u32, n: u64, padded: bool) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.layer_bytes(layer, n, basis(padded)))
     }
 
     /// Bytes of each group that rank (tp, pp, cp) of a deployment of sizes (tp, pp, cp) holds.
@@ -299,7 +314,7 @@ impl Layout {
     ) -> PyResult<Vec<u64>> {
         let sizes = Ranks { tp: sizes.0, pp: sizes.1, cp: sizes.2 };
         let rank = Rank { tp: rank.0, pp: rank.1, cp: rank.2 };
-        let bytes = self.inner.rank_bytes(n, sizes, rank, basis(padded));
+        let bytes = self.inner.rank_bytes(tokens(n)?, sizes, rank, basis(padded));
         bytes.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
@@ -333,13 +348,15 @@ impl Layout {
     }
 
     /// Cache bytes that one decode step at n tokens reads.
-    fn read_bytes(&self, n: u64) -> u64 {
-        self.inner.read_bytes(n)
+    fn read_bytes(&self, n: u64) -> PyResult<u64> {
+        let n = tokens(n)?;
+        Ok(self.inner.read_bytes(n))
     }
 
     /// The same by group, in group order.
-    fn group_read_bytes(&self, n: u64) -> Vec<u64> {
-        self.inner.groups().iter().map(|g| g.read_bytes(n)).collect()
+    fn group_read_bytes(&self, n: u64) -> PyResult<Vec<u64>> {
+        let n = tokens(n)?;
+        Ok(self.inner.groups().iter().map(|g| g.read_bytes(n)).collect())
     }
 
     /// Tokens to recompute over stored entries to rebuild windows and states exactly, or None where

@@ -3,6 +3,9 @@
 //! Four bases, which must not be mixed: *logical* (the format's own bytes), *padded* (in the pages
 //! of the layout's engine), *persistent* (what is stored, resume state included) and *read* (bytes
 //! touched in one decode step).
+//!
+//! Counts of tokens are taken up to [`MAX_TOKENS`](crate::MAX_TOKENS); beyond it sums may leave 64
+//! bits and panic.
 
 mod persistent;
 mod ranks;

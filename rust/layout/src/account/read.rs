@@ -20,9 +20,10 @@ impl Group {
                 Reads::All => entries,
                 Reads::AtMost(most) => entries.min(u64::from(most)),
             };
-            u64::from(read.layers) * each
+            u128::from(read.layers) * u128::from(each)
         });
-        reads.sum::<u64>() * self.record_bytes()
+        let bytes = reads.sum::<u128>() * u128::from(self.record_bytes());
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 

@@ -161,7 +161,8 @@ impl Builder<'_> {
         let name = group.name.get_ref();
         let split = group.split_heads.map_or(Shard::Replicated, Shard::Heads);
         if let Some(parts) = &group.parts {
-            return Ok((parts.iter().map(|p| *p.elements.get_ref()).sum(), split));
+            let elements = parts.iter().map(|p| *p.elements.get_ref());
+            return Ok((elements.fold(0, u32::saturating_add), split));
         }
         match (&group.elements, &group.heads, &group.dim) {
             (Some(elements), None, None) => Ok((*elements.get_ref(), split)),

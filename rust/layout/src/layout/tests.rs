@@ -80,8 +80,16 @@ fn mistakes_name_group_field_value_and_limit() {
         refused(64, vec![group]),
         "layout \"demo\", group \"mla\": page_entries = 48: must divide the 64 entries of one layer and block"
     );
-    let big = Group::entries("big", 1 << 31, (0..4_000).collect());
+    let big = Group::entries("big", 1 << 26, (0..4_000).collect());
     assert!(refused(64, vec![big]).contains("body_bytes"), "sizes have a limit");
+    let mut readers = demo();
+    readers.reads = vec![crate::Read { layers: 5_000, what: crate::Reads::All }];
+    assert!(refused(64, vec![readers]).contains("reads = 5000: must be at most 4096"));
+    let mut open = Group::state("open", 4, vec![0]);
+    let rows = crate::StateRows::RECURRENT;
+    let wide = crate::OpenRows { modulus: 64, row_bytes: u32::MAX };
+    open.state = Some(crate::StateRows { open: Some(wide), ..rows });
+    assert!(refused(64, vec![open]).contains("open rows"));
     let huge = Group::entries("huge", u32::MAX, vec![0]);
     assert!(refused(65_536, vec![huge]).contains("record"));
 }
@@ -115,6 +123,27 @@ fn canonical_tells_bytes_apart() {
     let renamed =
         Layout::new("else", 64, vec![Group { name: "kv".into(), elements: 96, ..demo() }]);
     assert_eq!(renamed.unwrap().canonical(), base().canonical());
+}
+
+/// The largest objects at the most tokens: sums stay inside 64 bits.
+#[test]
+fn extremes_do_not_overflow() {
+    use crate::account::{Basis, WindowRows};
+    let big = 1u32 << 24;
+    let groups = vec![
+        Group::entries("entries", big, (0..4_096).collect()),
+        Group::window("window", big, (0..4_096).collect(), u32::MAX),
+        Group::state("state", big, (0..4_096).collect()),
+    ];
+    let layout = Layout::new("extreme", 1, groups).unwrap();
+    assert_eq!(layout.body_bytes(), 1 << 36);
+    let n = crate::MAX_TOKENS;
+    for basis in [Basis::Logical, Basis::Padded] {
+        assert_eq!(layout.entry_bytes(n, basis), 1 << 63);
+        assert_eq!(layout.window_bytes_at(n, basis, WindowRows::Held), 1 << 63);
+        assert_eq!(layout.state_bytes(n, basis), 1 << 36);
+    }
+    assert_eq!(layout.read_bytes(n / 2), 1 << 63);
 }
 
 /// No encoding is a prefix of another, over all built-in forms: the encoding delimits itself.
