@@ -118,6 +118,17 @@ def test_a_trace_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert Fraction(rows_out[1]["total"]) == total / 10**6
 
 
+def test_block_sizes_of_estimated_lengths(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"input_length": 640 + error, "hash_ids": list(range(10))} for error in (-1, 3, 2, -2)
+    ]
+    assert open_trace(str(_write(tmp_path / "t.jsonl.gz", rows))).block_tokens == 64
+    for row in rows:
+        row["input_length"] = 900
+    with pytest.raises(ValueError, match="give --block TOKENS"):
+        open_trace(str(_write(tmp_path / "t.jsonl.gz", rows)))
+
+
 def test_own_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "own.toml"
     own.write_text('[[price]]\nname = "mine"\nhit = 1\nmiss = 2.5\n')

@@ -87,14 +87,19 @@ def _requests(path: Path) -> Iterator[Request]:
 
 
 def _block_tokens(path: Path) -> int:
-    """The block size that the lengths of the first requests allow: a power of two."""
-    low, high = 1, 1 << 20
+    """The block size that the lengths of the first requests allow: a power of two. Traces whose
+    lengths are estimates fit none exactly; then it is the one nearest to the mean, within 5%."""
+    low, high, blocks, tokens = 1, 1 << 20, 0, 0
     for request in islice(_requests(path), 1_000):
-        count, tokens = len(request.blocks), request.prompt_tokens
+        count, length = len(request.blocks), request.prompt_tokens
         if count > 1:
-            low = max(low, -(-tokens // count))
-            high = min(high, (tokens - 1) // (count - 1))
-    fitting = [1 << i for i in range(21) if low <= 1 << i <= high]
-    if not fitting or (low, high) == (1, 1 << 20):
+            low = max(low, -(-length // count))
+            high = min(high, (length - 1) // (count - 1))
+            blocks, tokens = blocks + count, tokens + length
+    sizes = [1 << i for i in range(21)]
+    fitting = [size for size in sizes if low <= size <= high]
+    if not fitting and blocks:
+        fitting = [size for size in sizes if abs(tokens / blocks / size - 1) < 0.05]
+    if not fitting or not blocks:
         raise ValueError(f"{path}: its lengths tell no block size: give --block TOKENS")
     return fitting[0]
