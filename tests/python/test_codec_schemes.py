@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from codec_vectors import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kvstore import codec
 
 GAUSS = np.random.default_rng(7).standard_normal((2048, 128)).astype(np.float32)
 
 
-def bf16(x: np.ndarray) -> np.ndarray:
+def bf16(x: Array) -> Array:
     """bf16 bits, nearest even."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def values(bits: np.ndarray) -> np.ndarray:
+def values(bits: Array) -> Array:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def sqnr(x: np.ndarray, y: np.ndarray) -> float:
-    return float(10 * np.log10((x.astype(np.float64) ** 2).sum() / ((x - y) ** 2.0).sum()))
+def sqnr(x: Array, y: Array) -> float:
+    noise = float(((x.astype(np.float64) - y) ** 2).sum())
+    return float(10 * np.log10((x.astype(np.float64) ** 2).sum() / noise)) if noise else np.inf
 
 
 # The acceptance bands of bf16 Gaussian data, in dB.
@@ -81,12 +84,14 @@ def test_the_even_element_is_the_low_nibble() -> None:
     assert codec.encode(x, "mxfp4.floor").codes[0, 0] == 0x21
 
 
-@pytest.mark.parametrize("preset", [p.name for p in codec.presets()])
+@pytest.mark.parametrize(
+    # Asymmetric integers and truncation are not meant to be idempotent.
+    "preset",
+    [p.name for p in codec.presets() if "kivi" not in p.name and "trunc" not in p.note],
+)
 def test_values_do_not_change_when_encoded_again(preset: str) -> None:
-    if preset.startswith("kivi") or "trunc" in codec.preset(preset).note:
-        pytest.skip("asymmetric integers and truncation are not idempotent")
     found = codec.preset(preset)
-    given = {"scale": 0.5} if found.scale == "given" else {}
+    given: dict[str, Any] = {"scale": 0.5} if found.scale == "given" else {}
     if "global" in found.scale:
         given = {"global_scale": 0.5}
     x = bf16(GAUSS[:256])
@@ -116,7 +121,9 @@ def test_a_block_does_not_see_its_neighbours(rows: int, blocks: int, seed: int) 
         np.testing.assert_array_equal(codes, whole.codes)
 
 
-@pytest.mark.parametrize("preset", ["fp8_e4m3.ue8m0.128", "mxfp4.floor", "nvfp4", "mxfp6_e2m3.even"])
+@pytest.mark.parametrize(
+    "preset", ["fp8_e4m3.ue8m0.128", "mxfp4.floor", "nvfp4", "mxfp6_e2m3.even"]
+)
 def test_source_types_agree_where_they_hold_the_same_numbers(preset: str) -> None:
     x = bf16(GAUSS[:64])
     wanted = codec.encode(x, preset, dtype="bf16")
@@ -143,6 +150,7 @@ def test_ml_dtypes_in_and_out() -> None:
     np.testing.assert_array_equal(out.view(np.uint16), back.view(np.uint16))
 
 
+@pytest.mark.torch
 def test_torch_in_and_out() -> None:
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(GAUSS).to(torch.bfloat16)
@@ -161,13 +169,19 @@ def test_torch_in_and_out() -> None:
         codec.encode(x.double(), "mxfp4.floor")
 
 
+@pytest.mark.torch
 def test_live_torchao_agrees() -> None:
     torch = pytest.importorskip("torch")
     mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
     config = pytest.importorskip("torchao.prototype.mx_formats.config")
     x = torch.from_numpy(GAUSS).to(torch.bfloat16)
-    for mode, preset in (("FLOOR", "floor"), ("RCEIL", "rceil"), ("EVEN", "even"), ("CEIL", "ceil")):
-        mode = getattr(config.ScaleCalculationMode, mode)
+    for name, preset in (
+        ("FLOOR", "floor"),
+        ("RCEIL", "rceil"),
+        ("EVEN", "even"),
+        ("CEIL", "ceil"),
+    ):
+        mode = getattr(config.ScaleCalculationMode, name)
         scale, codes = mx.to_mx(x, torch.float8_e4m3fn, 32, mode)
         ours = codec.encode(x, f"mxfp8_e4m3.{preset}")
         np.testing.assert_array_equal(ours.scales, scale.view(torch.uint8).numpy())
@@ -176,13 +190,13 @@ def test_live_torchao_agrees() -> None:
 
 def test_dlpack_and_plain_buffers_are_taken() -> None:
     class Exporter:
-        def __init__(self, array: np.ndarray) -> None:
+        def __init__(self, array: Array) -> None:
             self.array = array
 
-        def __dlpack__(self, **kwargs: object) -> object:
+        def __dlpack__(self, **kwargs: Any) -> object:
             return self.array.__dlpack__(**kwargs)
 
-        def __dlpack_device__(self) -> tuple[int, int]:
+        def __dlpack_device__(self) -> Any:
             return self.array.__dlpack_device__()
 
     wanted = codec.encode(GAUSS, "mxfp4.floor").codes
@@ -217,40 +231,74 @@ def test_levels_are_forced_and_unknown_ones_named() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: codec.encode(GAUSS.astype(np.float64), "mxfp4.floor"), TypeError, "x: float64 given"),
+        (
+            lambda: codec.encode(GAUSS.astype(np.float64), "mxfp4.floor"),
+            TypeError,
+            "x: float64 given",
+        ),
         (lambda: codec.encode(bf16(GAUSS), "mxfp4.floor"), TypeError, "say dtype='bf16' or 'fp16'"),
         (lambda: codec.encode([[1.0]], "mxfp4.floor"), TypeError, "x: list given"),
-        (lambda: codec.encode(GAUSS[:, :100].copy(), "mxfp4.floor"), ValueError,
-         "cols: 100 given, a multiple of 32 wanted by blocks of 1x32 e2m1"),
-        (lambda: codec.encode(GAUSS[:, ::2], "mxfp4.floor"), ValueError,
-         r"x: shape \(2048, 64\) with strides \(512, 8\) given"),
-        (lambda: codec.encode(np.empty((0, 32), np.float32), "mxfp4.floor"), ValueError,
-         r"x: shape \(0, 32\) given"),
-        (lambda: codec.encode(GAUSS, "fp8_e4m3.static"), ValueError,
-         r"scale: 0 numbers given, 1, or one per block of a row \(1\) wanted"),
-        (lambda: codec.encode(GAUSS, "fp8_e4m3.static", scale=float("nan")), ValueError,
-         r"scale\[0\]: NaN given, a finite number above 0 wanted"),
-        (lambda: codec.encode(GAUSS, "mxfp4.floor", scale=1.0), ValueError,
-         "scale: 1 numbers given, none: this scheme stores its own scales wanted"),
+        (
+            lambda: codec.encode(GAUSS[:, :100].copy(), "mxfp4.floor"),
+            ValueError,
+            "cols: 100 given, a multiple of 32 wanted by blocks of 1x32 e2m1",
+        ),
+        (
+            lambda: codec.encode(GAUSS[:, ::2], "mxfp4.floor"),
+            ValueError,
+            r"x: shape \(2048, 64\) with strides \(512, 8\) given",
+        ),
+        (
+            lambda: codec.encode(np.empty((0, 32), np.float32), "mxfp4.floor"),
+            ValueError,
+            r"x: shape \(0, 32\) given",
+        ),
+        (
+            lambda: codec.encode(GAUSS, "fp8_e4m3.static"),
+            ValueError,
+            r"scale: 0 numbers given, 1, or one per block of a row \(1\) wanted",
+        ),
+        (
+            lambda: codec.encode(GAUSS, "fp8_e4m3.static", scale=float("nan")),
+            ValueError,
+            r"scale\[0\]: NaN given, a finite number above 0 wanted",
+        ),
+        (
+            lambda: codec.encode(GAUSS, "mxfp4.floor", scale=1.0),
+            ValueError,
+            "scale: 1 numbers given, none: this scheme stores its own scales wanted",
+        ),
         (lambda: codec.encode(GAUSS, "nvfp4.global"), ValueError, "global_scale: none given"),
-        (lambda: codec.encode(GAUSS, "nvfp4.global", global_scale=-1.0), ValueError,
-         r"global_scale\[0\]: -1 given"),
+        (
+            lambda: codec.encode(GAUSS, "nvfp4.global", global_scale=-1.0),
+            ValueError,
+            r"global_scale\[0\]: -1 given",
+        ),
         (lambda: codec.encode(GAUSS, "nvfp4", global_scale=1.0), ValueError, "no second level"),
-        (lambda: codec.decode(codec.encode(GAUSS, "nvfp4"), dtype="fp64"), ValueError,
-         "dtype: 'fp64' given, one of bf16, fp16, fp32 wanted"),
-        (lambda: codec.decode(codec.encode(GAUSS, "nvfp4"), out=np.empty((2, 128), np.float32)),
-         ValueError, r"out: shape \(2, 128\) given, \(2048, 128\) wanted"),
-        (lambda: codec.encode(GAUSS[:100].copy(), "kivi_k.int4"), ValueError,
-         "rows: 100 given, a multiple of 32 wanted"),
-        (lambda: codec.cast(GAUSS, "e9m9"), ValueError, "unknown element format \"e9m9\"; known:"),
+        (
+            lambda: codec.decode(codec.encode(GAUSS, "nvfp4"), dtype="fp64"),
+            ValueError,
+            "dtype: 'fp64' given, one of bf16, fp16, fp32 wanted",
+        ),
+        (
+            lambda: codec.decode(codec.encode(GAUSS, "nvfp4"), out=np.empty((2, 128), np.float32)),
+            ValueError,
+            r"out: shape \(2, 128\) given, \(2048, 128\) wanted",
+        ),
+        (
+            lambda: codec.encode(GAUSS[:100].copy(), "kivi_k.int4"),
+            ValueError,
+            "rows: 100 given, a multiple of 32 wanted",
+        ),
+        (lambda: codec.cast(GAUSS, "e9m9"), ValueError, 'unknown element format "e9m9"; known:'),
         (lambda: codec.unpack_lossless(b"KVBP"), ValueError, "frame: 4 bytes, at least 12 wanted"),
     ],
 )
 def test_misuse_names_what_was_given_and_what_is_wanted(
-    call: object, error: type[Exception], message: str
+    call: Callable[[], object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        call()  # type: ignore[operator]
+        call()
 
 
 def test_read_only_and_misaligned_outputs_are_refused() -> None:
@@ -264,9 +312,9 @@ def test_read_only_and_misaligned_outputs_are_refused() -> None:
         codec.decode(coded, out=odd)
     shifted = np.empty(GAUSS.size + 32, np.uint16)
     start = (-shifted.ctypes.data % 64) // 2 + 1
-    out = shifted[start : start + GAUSS.size].reshape(GAUSS.shape)
+    half = shifted[start : start + GAUSS.size].reshape(GAUSS.shape)
     with pytest.raises(ValueError, match="out: address ends 2 bytes past a multiple of 64"):
-        codec.decode(coded, out=out, stores="stream")
+        codec.decode(coded, out=half, stores="stream")
 
 
 def test_lossless_frames_and_their_report() -> None:
@@ -289,7 +337,7 @@ def test_lossless_frames_and_their_report() -> None:
 
 
 def test_the_gil_is_released() -> None:
-    x = np.random.default_rng(0).standard_normal((1 << 15, 512)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((1 << 13, 512)).astype(np.float32)
     ticks, stop = [0], threading.Event()
 
     def tick() -> None:

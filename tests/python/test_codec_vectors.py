@@ -4,17 +4,17 @@ lists; each exception below says which."""
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from codec_vectors import Array, Rows, load, nibbles
-
 from kvstore import codec
 
 SOURCES = ["bf16", "f32"]
 
 
-def encode(rows: Rows, preset: str, mask: Array | None = None, **given: float) -> tuple[Array, Array]:
+def encode(rows: Rows, preset: str, mask: Array | None = None, **given: Any) -> tuple[Array, Array]:
     x = rows.x if mask is None else rows.x[mask]
     coded = codec.encode(x, preset, dtype="bf16" if rows.dtype == "bf16" else None, **given)
     return coded.codes, coded.scales
@@ -144,7 +144,7 @@ def test_nvfp4(dtype: str) -> None:
     finite = golden[f"finite_rows_{dtype}"]
     rows.x = np.where(finite[:, None], rows.x, rows.x.dtype.type(0))
     g0, g1 = float(golden["g0"]), float(golden["g1"])
-    cases = [
+    cases: list[tuple[str, str, dict[str, float]]] = [
         ("torchao_nvfp4_noglobal", "nvfp4.torchao", {}),
         ("torchao_nvfp4_g0", "nvfp4.torchao.global", {"global_scale": g0}),
         ("torchao_nvfp4_g1", "nvfp4.torchao.global", {"global_scale": g1}),
@@ -153,7 +153,7 @@ def test_nvfp4(dtype: str) -> None:
         ("sglang_fp4mxblock16", "fp4.ue8m0.16", {}),
     ]
     for library, preset, given in cases:
-        codes, scales = encode(rows, preset, **given)
+        codes, scales = encode(rows, preset, None, **given)
         keep = finite.copy()
         if library.startswith("mlx"):
             keep &= ~rows.named("amax_pow2_60")  # its cast of a number far above 6 x 448 is 0
@@ -183,7 +183,7 @@ def test_compressed_tensors_global_scale_is_an_inverse(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", SOURCES)
 def test_fp8_with_fp32_scale(dtype: str) -> None:
     golden, rows = load("fp8_f32scale"), Rows(dtype)
-    number = np.isfinite(rows.values).all(1)
+    number: Array = np.isfinite(rows.values).all(axis=1)
     cases = [
         ("deepgemm_fp8_f32scale_g128", "fp8_e4m3.raw_f32.128.deepgemm"),
         ("tilekernels_e4m3_f32scale_g128", "fp8_e4m3.raw_f32.128.tilekernels"),
@@ -233,7 +233,7 @@ def test_kivi(bits: str) -> None:
             words = golden[f"kivi_{side}_{bits}_codes32"][0, head]
             scale = golden[f"kivi_{side}_{bits}_scale_f16"][0, head].reshape(coded.scales.shape)
             minimum = golden[f"kivi_{side}_{bits}_min_f16"][0, head].reshape(coded.mins.shape)
-            # A few groups have an infinity, or a range below fp16's: that code's NaN differ by machine.
+            # A few groups have an infinity, or a range below fp16's: its NaN differ by machine.
             np.testing.assert_array_equal(coded.scales == 0, scale == 0, side)
             usable = np.isfinite(scale) & (scale > 0)
             assert (~usable).sum() <= 8
@@ -258,7 +258,11 @@ def pages(name: str) -> Array:
 
 def test_flashmla_v32_records() -> None:
     rows = pages("v32_in_bf16bits")
-    got = codec.pack(rows, "fp8_ds_mla", entries=16, )
+    got = codec.pack(
+        rows,
+        "fp8_ds_mla",
+        entries=16,
+    )
     np.testing.assert_array_equal(got.reshape(2, 16, 656), pages("flashmla_v32_656B_bytes"))
     back = codec.unpack(got, "fp8_ds_mla", entries=16, count=32)
     np.testing.assert_array_equal(back.reshape(rows.shape), pages("flashmla_v32_dequant_bf16bits"))
@@ -292,7 +296,15 @@ def test_every_array_is_used() -> None:
         r"finite_rows|g0$|g1$|in_bf16bits|torch_perchannel|perhead|onnx_|kivi_|v32_in|v4_in|flashmla_|"
         r"bf16_in_bits|f32_in_bits|edge_names|mldtypes_|torch_e|nvhdr_|decode_"
     )
-    for archive in ("elements", "block_inputs", "mx_torchao", "mx_others", "nvfp4",
-                    "fp8_f32scale", "kv_pages", "int"):
+    for archive in (
+        "elements",
+        "block_inputs",
+        "mx_torchao",
+        "mx_others",
+        "nvfp4",
+        "fp8_f32scale",
+        "kv_pages",
+        "int",
+    ):
         for key in load(archive):
             assert block.match(key), f"{archive}: {key} is read by no test"

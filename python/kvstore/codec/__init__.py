@@ -13,6 +13,7 @@ was given and what is wanted.
     np.float32(1.0)
 """
 
+from ._elements import cast, e8m0_decode, e8m0_encode, elements, uncast
 from ._lossless import Packed, lossless_report, pack_lossless, unpack_lossless
 from ._records import (
     GqaPage,
@@ -26,7 +27,6 @@ from ._records import (
     unpack,
 )
 from ._schemes import Encoded, Preset, decode, encode, level, levels, preset, presets
-from ._elements import cast, e8m0_decode, e8m0_encode, elements, uncast
 
 __all__ = [
     "Encoded",

@@ -81,10 +81,22 @@ class Native(Protocol):
     def formats(self) -> list[dict[str, Any]]: ...
     def page_bytes(self, format: str, entries: int) -> int: ...
     def pack(
-        self, format: str, rows: Buffer, entries: int, pages: Buffer, level: str | None, threads: int
+        self,
+        format: str,
+        rows: Buffer,
+        entries: int,
+        pages: Buffer,
+        level: str | None,
+        threads: int,
     ) -> None: ...
     def unpack(
-        self, format: str, pages: Buffer, entries: int, rows: Buffer, level: str | None, threads: int
+        self,
+        format: str,
+        pages: Buffer,
+        entries: int,
+        rows: Buffer,
+        level: str | None,
+        threads: int,
     ) -> None: ...
     def move_entries(
         self,

@@ -134,7 +134,8 @@ def _matrix(shape: tuple[int, ...], what: str) -> tuple[int, int]:
 
 
 def _scale_dtype(preset: Preset) -> type[np.generic]:
-    return {1: np.uint8, 2: np.float16, 4: np.float32}.get(preset.scale_bytes, np.uint8)
+    types: dict[int, type[np.generic]] = {2: np.float16, 4: np.float32}
+    return types.get(preset.scale_bytes, np.uint8)
 
 
 def _block_shape(preset: Preset, rows: int, cols: int) -> tuple[int, int]:
@@ -158,7 +159,7 @@ def encode(
 ) -> Encoded:
     """Encodes x [..., cols] by a preset; leading axes are rows (tokens, or tokens x heads).
 
-    x is bfloat16, float16 or float32 (or uint16 bits with `dtype`). `scale` is what static schemes
+    x is bfloat16, float16 or float32 (uint16 bits with `dtype`). `scale` is what static schemes
     divide by, one number or one per block of a row; `global_scale` NVFP4's second level. `out` is an
     earlier result of the same preset and shape whose memory is written again. `level` forces a SIMD
     level, `threads` limits them (0: as many as there are cores), `stores="stream"` writes past the

@@ -1,0 +1,1 @@
+"""Benchmarks: paired ratios to what stands next to each figure."""
