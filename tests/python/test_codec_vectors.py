@@ -183,7 +183,7 @@ def test_compressed_tensors_global_scale_is_an_inverse(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", SOURCES)
 def test_fp8_with_fp32_scale(dtype: str) -> None:
     golden, rows = load("fp8_f32scale"), Rows(dtype)
-    number: Array = np.isfinite(rows.values).all(axis=1)
+    number = np.asarray(np.isfinite(rows.values).all(axis=1))
     cases = [
         ("deepgemm_fp8_f32scale_g128", "fp8_e4m3.raw_f32.128.deepgemm"),
         ("tilekernels_e4m3_f32scale_g128", "fp8_e4m3.raw_f32.128.tilekernels"),

@@ -160,10 +160,10 @@ def encode(
     """Encodes x [..., cols] by a preset; leading axes are rows (tokens, or tokens x heads).
 
     x is bfloat16, float16 or float32 (uint16 bits with `dtype`). `scale` is what static schemes
-    divide by, one number or one per block of a row; `global_scale` NVFP4's second level. `out` is an
-    earlier result of the same preset and shape whose memory is written again. `level` forces a SIMD
-    level, `threads` limits them (0: as many as there are cores), `stores="stream"` writes past the
-    cache.
+    divide by, one number or one per block of a row; `global_scale` NVFP4's second level. `out` is
+    an earlier result of the same preset and shape whose memory is written again. `level` forces a
+    SIMD level, `threads` limits them (0: as many as there are cores), `stores="stream"` writes
+    past the cache.
     """
     array, dtype = numbers(x, "x", dtype)
     rows, cols = _matrix(array.shape, "x")

@@ -79,7 +79,10 @@ impl<'a> Job<'a> {
     /// `row` is the plan of one row.
     pub(crate) fn new(scheme: &'a Scheme, row: &Plan, given: Given<'a>, stream: bool) -> Self {
         let block = row.block_cols;
-        let block_bytes = block * scheme.element.bits() as usize / 8;
+        let block_bytes = match scheme.pack {
+            Pack::Bytes => block,
+            _ => block * scheme.element.bits() as usize / 8,
+        };
         let plan = Plan { rows: 1, cols: block, block_rows: 1, row_bytes: block_bytes, ..*row };
         Self { scheme, given, block, block_bytes, across: row.blocks_per_row(), stream, plan }
     }
