@@ -13,7 +13,7 @@ use super::state::{InFlight, Reading, State};
 use crate::host::arena::{ArenaKind, Buf};
 use crate::host::copy::checksum;
 use crate::host::slots::SlotId;
-use crate::io::device::{File, Op};
+use crate::io::device::{File, Op, OpKind};
 use kvstore_index::{EntryId, Fingerprint, Tier};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -243,7 +243,9 @@ impl Shared {
         state.in_flight.insert(token, InFlight::Read);
         let op =
             Op::read(token, File::Data, state.data_offset(place), state.slots.buf(slot, stride));
-        state.outbox.push_front(op);
+        // Before the writes that wait, behind the reads that came first.
+        let at = state.outbox.iter().take_while(|op| op.kind == OpKind::Read).count();
+        state.outbox.insert(at, op);
         Claim::Load(token)
     }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own share")]
 
 use kvstore_engine::identity::{Description, Extras, Key, WeightsKind};
+use kvstore_engine::io::{Device, FaultDevice, FaultDisk, FaultPlan};
 use kvstore_engine::store::{
     Ack, Batch, Namespace, NamespaceOptions, Object, Options, PutOptions, Status, Store,
 };
@@ -117,4 +118,59 @@ pub(crate) fn check(ns: &Namespace, tokens: &[u32]) -> usize {
 
 pub(crate) fn open(dir: &Path, options: &Options) -> Store {
     Store::open(dir, options).expect("the store opens")
+}
+
+/// A store on a disk that fails as told.
+pub(crate) struct Rig {
+    pub(crate) disk: Arc<FaultDisk>,
+    pub(crate) device: Arc<FaultDevice>,
+    pub(crate) store: Store,
+}
+
+/// Options of a small store on a fault disk, which is held in memory: five segments.
+pub(crate) fn few_segments() -> Options {
+    Options {
+        host_bytes: 24 * MIB,
+        disk_bytes: 96 * MIB,
+        objects: Some(2_000),
+        room_wait: Duration::from_secs(5),
+        close_deadline: Duration::from_secs(5),
+        ..options()
+    }
+}
+
+pub(crate) fn rig(options: &Options, plan: FaultPlan) -> Rig {
+    rig_on(FaultDisk::new(), options, plan)
+}
+
+/// A new life on a disk; the store before was closed or killed.
+pub(crate) fn rig_on(disk: Arc<FaultDisk>, options: &Options, plan: FaultPlan) -> Rig {
+    let arena = Store::arena_for(options).expect("an arena");
+    let device = Arc::new(FaultDevice::new(disk.clone(), arena.clone(), plan));
+    let store = open_on(device.clone(), arena, options).expect("the store opens");
+    Rig { disk, device, store }
+}
+
+pub(crate) fn open_on(
+    device: Arc<dyn Device>,
+    arena: Arc<kvstore_engine::host::Arena>,
+    options: &Options,
+) -> kvstore_engine::Result<Store> {
+    Store::open_on(device, arena, options)
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = soon();
+    while !is_so() {
+        assert!(Instant::now() < give_up, "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Items of all puts that were answered, by whatever.
+pub(crate) fn answered(store: &Store) -> u64 {
+    let c = store.stats().counters;
+    let rejected: u64 = c.puts_rejected.values().sum();
+    c.puts_stored + c.puts_exists + c.puts_busy + c.puts_cancelled + rejected
 }
