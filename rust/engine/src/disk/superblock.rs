@@ -136,6 +136,16 @@ impl Superblock {
         }
     }
 
+    /// Whether this can be what a crash left of the very first write: nothing, or some of a copy
+    /// of this version. Drives write sectors of 512 bytes whole.
+    pub fn may_be_torn(copy: &[u8; LEN]) -> bool {
+        let sector = &copy[..512];
+        sector.iter().all(|&byte| byte == 0)
+            || (sector.starts_with(MAGIC)
+                && get_u32(copy, 8) == VERSION
+                && get_u32(copy, LEN - 4) != crc32c(&copy[..LEN - 4]))
+    }
+
     /// Where the next write of this superblock goes: the copy that does not count now.
     pub fn next_offset(&self) -> u64 {
         ((self.generation + 1) % 2) * COPY_DISTANCE

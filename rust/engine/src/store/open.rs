@@ -377,18 +377,21 @@ fn load_superblock(device: &dyn Device, options: &Options) -> Result<(Superblock
             }
         }
     }
-    if copies.iter().flatten().all(|&byte| byte == 0) {
-        // A crash before the first superblock leaves files without a store.
-        if device.len(File::Table).map_err(broken)? > 0 {
+    let newer = Superblock::newer(&copies[0], &copies[1]);
+    if newer.is_err() && copies.iter().all(Superblock::may_be_torn) {
+        // A crash before the first whole superblock leaves files without a store.
+        if device.len(File::Table).map_err(broken)? == 0 {
+            return create(device, options).map(|superblock| (superblock, true));
+        }
+        if copies.iter().flatten().all(|&byte| byte == 0) {
             return Err(Error::new(
                 ErrorKind::Incompatible,
                 "the superblock is gone but the slot table is not: restore the superblock file, or \
                  remove the directory's files to start empty",
             ));
         }
-        return create(device, options).map(|superblock| (superblock, true));
     }
-    let superblock = Superblock::newer(&copies[0], &copies[1])?;
+    let superblock = newer?;
     if superblock.devices != 1 || superblock.device != 0 {
         return Err(Error::new(
             ErrorKind::Incompatible,
