@@ -251,6 +251,7 @@ pub trait Device: Send + Sync {
     fn path_in_use(&self) -> PathInUse;
 
     /// Takes no more work and waits for what is in flight; at the deadline what has not begun
-    /// ends as `Closed`. Returns whether all is over. Idempotent.
+    /// ends as `Closed`. Returns whether all is over: then another owner may open the device, and
+    /// synchronous calls fail. Idempotent.
     fn close(&self, deadline: Instant) -> bool;
 }

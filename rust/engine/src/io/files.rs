@@ -20,13 +20,12 @@ use crate::host::fork::Owned;
 
 /// Exists only while a device is opened, to see what the file system takes.
 const PROBE: &str = "probe";
+/// The files whose descriptions carry the lock (C9).
+const LOCKED: [File; 3] = [File::Superblock, File::Table, File::Data];
 /// Metadata goes through memory of at most this size.
 const BOUNCE_BYTES: usize = 1 << 20;
 
-/// Files that carry the lock.
-const LOCKED: [File; 3] = [File::Superblock, File::Table, File::Data];
-
-/// Files of one device, locked until dropped or unlocked.
+/// Files of one device, locked until dropped.
 pub(super) struct Files {
     dir: PathBuf,
     files: [Owned; File::ALL.len()],
@@ -66,13 +65,13 @@ impl Files {
         Ok(files)
     }
 
-    /// Lets another owner have the directory; no I/O may follow.
-    pub(super) fn unlock(&self) {
-        lock::release(&LOCKED.map(|file| self.files[file as usize].as_fd()));
-    }
-
     pub(super) fn file(&self, file: File) -> &fs::File {
         self.files[file as usize].file()
+    }
+
+    /// Gives the lock up. The files must not be used any more.
+    pub(super) fn unlock(&self) {
+        lock::release(&LOCKED.map(|file| self.files[file as usize].as_fd()));
     }
 
     pub(super) fn unit(&self) -> u32 {

@@ -33,11 +33,9 @@ pub(super) fn acquire(dir: &Path, fds: &[BorrowedFd<'_>], wait: Duration) -> Res
     Ok(())
 }
 
-/// Gives all of `fds` back while they stay open: whoever still holds the arena's memory does not
-/// keep the directory from being opened again.
+/// Unlocks `fds`. Closing their descriptions would do so as well, but others may still hold those.
 pub(super) fn release(fds: &[BorrowedFd<'_>]) {
     for fd in fds {
-        // Closing the description unlocks it as well.
         let _ = flock(fd, FlockOperation::Unlock);
     }
 }
@@ -47,7 +45,10 @@ fn try_all(dir: &Path, fds: &[BorrowedFd<'_>]) -> Result<bool, OpenError> {
         match flock(fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(errno) => {
-                release(&fds[..at]);
+                for held in &fds[..at] {
+                    // Closing the description unlocks it as well.
+                    let _ = flock(held, FlockOperation::Unlock);
+                }
                 return match errno {
                     Errno::WOULDBLOCK | Errno::INTR => Ok(false),
                     errno => Err(OpenError::io(dir, errno.into())),

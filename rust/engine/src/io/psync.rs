@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 use super::device::{Completion, Device, File, Grown, Op, OpKind, PathInUse, Priority};
-use super::error::{IoErrorKind, OpenError, failed, kind_of};
+use super::error::{IoErrorKind, OpenError, failed, kind_of, to_io};
 use super::files::Files;
 use super::transfer;
 use crate::host::Arena;
@@ -46,8 +46,8 @@ impl Default for OpenOptions {
 
 /// A device directory behind a pool of threads.
 ///
-/// The lock on the directory falls when the device was closed in time, or is dropped and its last
-/// operation is over.
+/// The lock on the directory falls when the device is closed or dropped and its last operation is
+/// over.
 pub struct PsyncDevice {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -56,6 +56,8 @@ pub struct PsyncDevice {
 struct Shared {
     files: Files,
     arena: Arc<Arena>,
+    /// Whether the lock on the files was given up. Held for reading by synchronous calls.
+    disowned: RwLock<bool>,
     capacity: usize,
     threads: usize,
     /// Threads that may write at a time. The others are left to reads, which would else wait for
@@ -97,6 +99,7 @@ impl PsyncDevice {
         let shared = Arc::new(Shared {
             files: Files::open(dir, options)?,
             arena,
+            disowned: RwLock::new(false),
             capacity: options.queue.max(1),
             threads: count,
             writers: count - count / 4,
@@ -184,27 +187,27 @@ impl Device for PsyncDevice {
     }
 
     fn len(&self, file: File) -> io::Result<u64> {
-        self.shared.files.len(file)
+        self.shared.owned()?.files.len(file)
     }
 
     fn grow(&self, file: File, len: u64) -> io::Result<Grown> {
-        self.shared.files.grow(file, len)
+        self.shared.owned()?.files.grow(file, len)
     }
 
     fn truncate(&self, file: File, len: u64) -> io::Result<()> {
-        self.shared.files.truncate(file, len)
+        self.shared.owned()?.files.truncate(file, len)
     }
 
     fn sync(&self, file: File) -> io::Result<()> {
-        self.shared.files.file(file).sync_data()
+        self.shared.owned()?.files.file(file).sync_data()
     }
 
     fn read_at(&self, file: File, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.shared.files.read_at(file, offset, bytes)
+        self.shared.owned()?.files.read_at(file, offset, bytes)
     }
 
     fn write_at(&self, file: File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.shared.files.write_at(file, offset, bytes)
+        self.shared.owned()?.files.write_at(file, offset, bytes)
     }
 
     fn path_in_use(&self) -> PathInUse {
@@ -237,10 +240,8 @@ impl Device for PsyncDevice {
                 // A thread has nothing to answer, and a panic in it is one in this library.
                 let _ = thread.join();
             }
-            // Views may keep the device's memory for long; the directory is free from now on.
-            shared.files.unlock();
         }
-        over
+        over && shared.disown(deadline)
     }
 }
 
@@ -252,7 +253,32 @@ impl Drop for PsyncDevice {
     }
 }
 
+/// The files, while the lock on them is held for sure.
+struct Owned<'a> {
+    files: &'a Files,
+    _not_disowned: RwLockReadGuard<'a, bool>,
+}
+
 impl Shared {
+    /// The files for a synchronous call, if the device is not closed: others may own them then.
+    fn owned(&self) -> io::Result<Owned<'_>> {
+        let guard = self.disowned.read();
+        if *guard {
+            return Err(to_io(IoErrorKind::Closed));
+        }
+        Ok(Owned { files: &self.files, _not_disowned: guard })
+    }
+
+    /// Lets go of the lock on the files once no synchronous call uses them; false if one does at
+    /// the deadline.
+    fn disown(&self, deadline: Instant) -> bool {
+        let Some(mut disowned) = self.disowned.try_write_until(deadline) else { return false };
+        if !std::mem::replace(&mut *disowned, true) {
+            self.files.unlock();
+        }
+        true
+    }
+
     fn work(&self) {
         let mut queue = self.queue.lock();
         loop {
