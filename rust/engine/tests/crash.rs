@@ -5,6 +5,8 @@
 //! parent kills it at a random moment, opens the store and reads everything. `KVSTORE_CRASH_CYCLES`
 //! sets the number of kills, `KVSTORE_SEED` the seed of a failed run.
 
+#![allow(clippy::print_stderr, reason = "a seed, a count and the reason of a skip are for people")]
+
 mod common;
 mod support;
 

@@ -2,6 +2,8 @@
 //! is wrong, or misses; never a wrong byte, never a panic, and nothing cleared comes back
 //! (B2-07, B2-09, B2-19). `KVSTORE_IMAGE_CASES` sets the number of images, `KVSTORE_SEED` the seed.
 
+#![allow(clippy::print_stderr, reason = "a seed, a count and the reason of a skip are for people")]
+
 mod support;
 
 use kvstore_engine::ErrorKind;

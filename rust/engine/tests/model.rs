@@ -406,7 +406,7 @@ impl World {
                 let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
                 let plan = ns.get_into(&found, &mut out).unwrap();
                 let size = self.size(handle, Kind::Body) as usize;
-                for (at, block) in plan.bodies.clone().enumerate() {
+                for (at, block) in plan.bodies.enumerate() {
                     let bytes = &out[at * size..(at + 1) * size];
                     self.exact(handle, &found.keys[block as usize], Kind::Body, bytes)?;
                 }
