@@ -44,17 +44,16 @@ impl Shared {
         let mut touched = 0;
         let mut cursor = 0;
         while !self.stop.load(Ordering::Acquire) {
-            let target = {
+            let (target, paused) = {
                 let mut wanted = self.care.wanted.lock();
-                if *wanted <= touched {
-                    self.care.more.wait_for(&mut wanted, PAUSE);
-                }
-                (*wanted).min(self.arena.extents())
+                let idle = *wanted <= touched;
+                let paused = idle && self.care.more.wait_for(&mut wanted, PAUSE).timed_out();
+                ((*wanted).min(self.arena.extents()), paused)
             };
             if touched < target {
                 self.arena.populate(touched);
                 touched += 1;
-            } else {
+            } else if paused {
                 cursor = self.scrub(cursor);
             }
         }
@@ -72,6 +71,7 @@ impl Shared {
             let (length, expected) = (state.index[id].length, state.index[id].checksum);
             let buf = state.slots.buf(slot, length);
             state.index.acquire(id);
+            state.scrubbing = true;
             drop(state);
             // SAFETY: the reference keeps the slot; it is whole and no view of it is exposed, and
             // an export takes a reference first, which `idle_host_object` saw none of. A view
@@ -81,8 +81,11 @@ impl Shared {
             if !good && state.slots.exposed(slot) == 0 {
                 state.drop_bad_host(id, slot);
             }
+            state.scrubbing = false;
             state.release(id);
             state.free_orphan(slot);
+            // Somebody may want the room of just this object.
+            self.changed.notify_all();
             bytes += u64::from(length);
             if bytes >= BYTES {
                 return position + 1;

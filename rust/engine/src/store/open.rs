@@ -493,6 +493,7 @@ impl Opener<'_> {
             index,
             slots,
             pins: Vec::new(),
+            scrubbing: false,
             verifying: Vec::new(),
             orphans: HashSet::new(),
             pinned_bytes: 0,

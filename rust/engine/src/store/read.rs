@@ -89,7 +89,14 @@ impl Shared {
             let mut checks = Vec::new();
             let mut state = self.state.lock();
             let mut still_open = Vec::new();
+            let mut full = false;
             for i in open.drain(..) {
+                if full {
+                    // In order: what comes later is of no use without this one, and must not
+                    // take its room.
+                    still_open.push(i);
+                    continue;
+                }
                 match self.claim(&mut state, &wanted[i]) {
                     Claim::Ready(held) => results[i] = Some(Ok(held)),
                     Claim::Check(held) => checks.push((i, held)),
@@ -101,7 +108,10 @@ impl Shared {
                     {
                         results[i] = Some(Err(MissReason::Pinned));
                     }
-                    Claim::NoRoom => still_open.push(i),
+                    Claim::NoRoom => {
+                        still_open.push(i);
+                        full = true;
+                    }
                 }
             }
             open = still_open;
@@ -349,8 +359,8 @@ impl Shared {
 
 impl State {
     /// Whether host memory will come free without anybody ending a lease.
-    fn frees_soon(&self) -> bool {
-        self.dirty_bytes > 0 || !self.readings.is_empty()
+    pub(crate) fn frees_soon(&self) -> bool {
+        self.dirty_bytes > 0 || !self.readings.is_empty() || self.scrubbing
     }
 
     /// The reader of a load has gone.

@@ -35,7 +35,7 @@ impl State {
     }
 
     fn why_no_room(&self) -> NoRoom {
-        if self.dirty_bytes > 0 || !self.readings.is_empty() {
+        if self.frees_soon() {
             NoRoom::Busy
         } else if self.pinned_bytes > 0 {
             NoRoom::Never(Reason::Pinned)

@@ -127,6 +127,8 @@ pub(crate) struct State {
     /// Lease pins per host slot, by slot number.
     pub(crate) pins: Vec<u32>,
     /// A reader is checking this suspect slot.
+    /// The scrubber holds an object, for as long as a checksum takes.
+    pub(crate) scrubbing: bool,
     pub(crate) verifying: Vec<bool>,
     /// Host slots that were taken from their objects and are still held.
     pub(crate) orphans: HashSet<SlotId>,
