@@ -143,7 +143,12 @@ impl Shared {
             return false;
         }
         let (slot, private) = match state.host_of(id) {
-            Some(slot) if state.has(id, bit::HOST) && state.slots.exposed(slot) == 0 => {
+            // A copy that foreign code may write, or could, is no source.
+            Some(slot)
+                if state.has(id, bit::HOST)
+                    && state.slots.exposed(slot) == 0
+                    && !state.slots.suspect(slot) =>
+            {
                 (slot, false)
             }
             Some(_) => return false,

@@ -343,8 +343,10 @@ impl State {
     /// now on, without one it leaves.
     pub(crate) fn drop_disk(&mut self, id: EntryId) {
         let others = self.sets.get(&id).cloned().unwrap_or_default();
-        let all_in_host = std::iter::once(&id).chain(&others).all(|&one| self.has(one, bit::HOST));
-        if !all_in_host || !others.is_empty() {
+        // A host copy that foreign code could write may be another object by now.
+        let trusted = self.has(id, bit::HOST)
+            && self.host_of(id).is_some_and(|slot| !self.slots.suspect(slot));
+        if !trusted || !others.is_empty() {
             self.counters.evicted += 1;
             self.remove(id, Reason::NoSpace);
             return;
