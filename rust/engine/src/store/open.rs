@@ -634,35 +634,23 @@ impl Opener<'_> {
         }
         state.grown.segments = present;
 
-        let classes = self.superblock.classes;
-        let mut found = Vec::new();
-        let mut scan = Scan {
-            device: self.device,
-            number: 0,
-            store: self.superblock.store,
-            geometry,
-            classes: &classes,
-            unreadable: Unreadable::default(),
-        };
-        scan.run(0..present, |segment| found.push(segment));
-        self.recovered.unreadable = scan.unreadable;
-
-        let highest = found.iter().flat_map(|s| &s.descriptors).map(|(_, d)| d.sequence).max();
         let epochs = state.namespaces.records.iter().flatten().map(|r| r.epoch).max();
         state.sequence =
-            [highest, epochs, Some(state.tenants.highest()), Some(self.superblock.sequence_floor)]
+            [epochs, Some(state.tenants.highest()), Some(self.superblock.sequence_floor)]
                 .into_iter()
                 .flatten()
                 .max()
                 .unwrap_or(0);
-
         if state.tenants.damaged > 0 {
+            // The new floor is above every descriptor, so those are read once more.
+            self.scan(present, |_, segment| {
+                let highest = segment.descriptors.iter().map(|(_, d)| d.sequence).max();
+                state.sequence = state.sequence.max(highest.unwrap_or(0));
+            });
             self.mend_tenants(state)?;
         }
-        let winners = self.winners(state, &found);
-        for segment in &found {
-            self.adopt(state, segment, &winners);
-        }
+        // Segment by segment: the descriptors of a whole store are more than its index.
+        self.scan(present, |this, segment| this.adopt(state, &segment));
         self.gather_sets(state);
         state.index.settle();
         self.recovered.objects = state.index.len() as u64;
@@ -700,16 +688,19 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// The sequence that counts for each fingerprint (INV-7).
-    fn winners(&mut self, state: &State, found: &[FoundSegment]) -> HashMap<[u8; 16], u64> {
-        let mut winners: HashMap<[u8; 16], u64> = HashMap::new();
-        for (_, d) in found.iter().flat_map(|segment| &segment.descriptors) {
-            if self.is_alive(state, d).is_ok() {
-                let best = winners.entry(d.fingerprint.0).or_insert(d.sequence);
-                *best = d.sequence.max(*best);
-            }
-        }
-        winners
+    /// Reads segments `0..present` of the slot table.
+    fn scan(&mut self, present: u32, mut found: impl FnMut(&mut Self, FoundSegment)) {
+        let classes = self.superblock.classes;
+        let mut scan = Scan {
+            device: self.device,
+            number: 0,
+            store: self.superblock.store,
+            geometry: self.superblock.geometry,
+            classes: &classes,
+            unreadable: Unreadable::default(),
+        };
+        scan.run(0..present, |segment| found(self, segment));
+        self.recovered.unreadable = scan.unreadable;
     }
 
     /// Whether a descriptor still counts; else the counter of its reason.
@@ -726,41 +717,26 @@ impl Opener<'_> {
         Ok(())
     }
 
-    fn adopt(
-        &mut self,
-        state: &mut State,
-        segment: &FoundSegment,
-        winners: &HashMap<[u8; 16], u64>,
-    ) {
+    /// Takes over what one segment holds.
+    fn adopt(&mut self, state: &mut State, segment: &FoundSegment) {
         let Some(class) = segment.class else {
             state.segments.remember(segment.segment, segment.generation);
             return;
         };
-        let mut owned = Vec::new();
         let mut stale = segment.stale.clone();
         self.recovered.damaged += segment.stale.len() as u64;
         let mut owners = Vec::new();
         for (slot, d) in &segment.descriptors {
-            let verdict = self.is_alive(state, d).and_then(|()| {
-                let newest = winners.get(&d.fingerprint.0) == Some(&d.sequence);
-                let fresh = state.index.find(&d.fingerprint).is_none();
-                if newest && fresh { Ok(()) } else { Err(|r: &mut Recovered| r.duplicates += 1) }
-            });
-            match verdict.and_then(|()| insert(state, d).ok_or(|r: &mut Recovered| r.no_room += 1))
-            {
-                Ok(id) => {
-                    owned.push(*slot);
-                    owners.push((*slot, id));
-                    if is_other_part(d.flags) {
-                        self.parts.push((id, d.parent_prefix));
-                    }
-                }
+            state.sequence = state.sequence.max(d.sequence);
+            match self.admit(state, d, &mut owners, &mut stale) {
+                Ok(id) => owners.push((*slot, id)),
                 Err(count) => {
                     count(&mut self.recovered);
                     stale.push(*slot);
                 }
             }
         }
+        let owned: Vec<u32> = owners.iter().map(|&(slot, _)| slot).collect();
         let stride = u64::from(state.superblock.classes[usize::from(class)]);
         state.segments.adopt(segment.segment, class, stride, segment.generation, &owned, &stale);
         for (slot, id) in owners {
@@ -780,6 +756,37 @@ impl Opener<'_> {
             let place = Place { device: 0, segment: segment.segment, slot };
             state.pages.cool(State::page_of(place), slot, segment.generation);
         }
+    }
+
+    /// An index entry for a descriptor that counts. An older one of the same object gives way
+    /// (INV-7), be it in a segment that is adopted already or among those of this one (`owners`).
+    fn admit(
+        &mut self,
+        state: &mut State,
+        d: &Descriptor,
+        owners: &mut Vec<(u32, EntryId)>,
+        stale: &mut Vec<u32>,
+    ) -> Result<EntryId, fn(&mut Recovered)> {
+        self.is_alive(state, d)?;
+        if let Some(older) = state.index.find(&d.fingerprint) {
+            if state.index[older].sequence() >= d.sequence {
+                return Err(|r| r.duplicates += 1);
+            }
+            self.recovered.duplicates += 1;
+            self.parts.retain(|&(id, _)| id != older);
+            match owners.iter().position(|&(_, id)| id == older) {
+                Some(at) => {
+                    stale.push(owners.swap_remove(at).0);
+                    state.forget(older);
+                }
+                None => state.remove(older, super::batch::Reason::NoSpace),
+            }
+        }
+        let id = insert(state, d).ok_or((|r| r.no_room += 1) as fn(&mut Recovered))?;
+        if is_other_part(d.flags) {
+            self.parts.push((id, d.parent_prefix));
+        }
+        Ok(id)
     }
 
     /// Puts parts under their part 0; parts without one are dropped.

@@ -285,7 +285,7 @@ impl State {
         self.index.at(id.index()) == Some(id)
     }
 
-    fn forget(&mut self, id: EntryId) {
+    pub(crate) fn forget(&mut self, id: EntryId) {
         let entry = &self.index[id];
         let namespace = usize::from(entry.namespace);
         self.namespaces.objects[namespace] = self.namespaces.objects[namespace].saturating_sub(1);
