@@ -13,7 +13,7 @@ use crate::host::copy::checksum;
 use crate::host::slots::SlotId;
 use crate::io::device::{File, Op};
 use kvstore_index::{EntryId, Tier};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How long a drain may take.
@@ -115,7 +115,6 @@ impl Shared {
         if doomed.is_empty() {
             return;
         }
-        let roots: HashSet<EntryId> = doomed.iter().copied().collect();
         let mut all: Vec<EntryId> = state.index.subtree(doomed);
         all.extend(doomed);
         // Deepest first, so that no object is left without its parent. By handle: removing a part
@@ -127,7 +126,9 @@ impl Shared {
             if state.index.resolve(handle).is_none() || state.index.refs(id) > 0 {
                 continue;
             }
-            if state.index.children(id, Tier::Disk) > 0 && !roots.contains(&id) {
+            // What hangs below is in use: a block waits for it, so that no checkpoint is left
+            // without its block.
+            if state.index.children(id, Tier::Disk) > 0 {
                 continue;
             }
             state.counters.evicted_disk += 1;
