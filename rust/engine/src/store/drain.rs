@@ -52,7 +52,7 @@ impl Shared {
     /// Whether some segment of another class is older, on average, than the oldest object that
     /// `class` itself could evict.
     pub(crate) fn another_class_is_older(&self, state: &mut State, class: u8) -> bool {
-        let own = state.index.victim(Tier::Disk, &mut |_, entry| entry.class == class);
+        let own = state.disk_victim(Some(class));
         let own_age = own.map(|victim| u64::from(state.index.last_use(victim.id)));
         match (state.oldest_segment(class), own_age) {
             (Some((_, other)), Some(own)) => other < own,
@@ -285,6 +285,8 @@ impl State {
             let step = (segment.slots as usize / SAMPLE).max(1);
             let (mut sum, mut seen) = (0_u64, 0_u64);
             for (_, id) in self.segments.owned(number).step_by(step) {
+                // Parts are used with their part 0.
+                let id = self.head_of.get(&id).copied().unwrap_or(id);
                 sum += u64::from(self.index.last_use(id));
                 seen += 1;
             }

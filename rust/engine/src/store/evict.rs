@@ -49,6 +49,7 @@ impl Shared {
         loop {
             if let Some((segment, slot)) = state.segments.alloc(class, id) {
                 state.index[id].class = class;
+                state.note_class(id);
                 state.disk_objects += 1;
                 return Ok(Place { device: 0, segment, slot });
             }
@@ -61,7 +62,7 @@ impl Shared {
 
     /// Evicts or drains for `class`; says whether waiting helps.
     fn make_room(&self, state: &mut State, class: u8) -> NoSlot {
-        let cooling = state.segments.cooling_slots(class) as usize;
+        let coming = state.coming_slots(class);
         let wanted = state
             .queue
             .iter()
@@ -69,7 +70,7 @@ impl Shared {
             .filter(|&&id| self.class_of(state, id) == Some(class))
             .count()
             .max(1);
-        if cooling >= wanted {
+        if coming >= wanted {
             return NoSlot::Wait;
         }
         if state.drop_expired() {
@@ -81,8 +82,12 @@ impl Shared {
         {
             return NoSlot::Wait;
         }
-        let evicted = (cooling..wanted).take_while(|_| state.evict_one_of(Some(class))).count();
-        if evicted > 0 || cooling > 0 || state.drain.is_some() || self.start_drain(state, class) {
+        // One set of parts may give more than one slot.
+        let mut evicted = false;
+        while state.coming_slots(class) < wanted && state.evict_one_of(Some(class)) {
+            evicted = true;
+        }
+        if evicted || coming > 0 || state.drain.is_some() || self.start_drain(state, class) {
             return NoSlot::Wait;
         }
         state.nothing_to_evict()
@@ -190,6 +195,14 @@ impl Shared {
 }
 
 impl State {
+    /// Slots of `class` that will be free when pages have been written: those that cool, and
+    /// those of parts whose part 0 cools.
+    fn coming_slots(&self, class: u8) -> usize {
+        let followers = self.after_slot.values().flatten();
+        let parts = followers.filter(|&&part| self.index[part].class == class).count();
+        self.segments.cooling_slots(class) as usize + parts
+    }
+
     /// Whether objects are on their way to disk, which may be victims when they are there.
     fn is_writing(&self) -> bool {
         self.writing_bytes > 0 || !self.pages.is_idle()
@@ -212,10 +225,7 @@ impl State {
     fn evict_one_of(&mut self, class: Option<u8>) -> bool {
         let mut below_disk = None;
         loop {
-            let victim = self
-                .index
-                .victim(Tier::Disk, &mut |_, entry| class.is_none_or(|class| entry.class == class));
-            if let Some(victim) = victim {
+            if let Some(victim) = self.disk_victim(class) {
                 for id in victim.along.into_iter().chain([victim.id]) {
                     self.counters.evicted_disk += 1;
                     self.drop_disk(id);

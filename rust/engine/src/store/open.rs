@@ -516,6 +516,7 @@ impl Opener<'_> {
             readings: HashMap::new(),
             next_token: 0,
             sets: HashMap::new(),
+            classes_of: HashMap::new(),
             gates: HashMap::new(),
             gated: HashSet::new(),
             head_of: HashMap::new(),
@@ -807,6 +808,7 @@ impl Opener<'_> {
                 Some(&head) => {
                     state.head_of.insert(id, head);
                     state.sets.entry(head).or_default().push(id);
+                    state.note_class(id);
                 }
                 None => {
                     self.recovered.orphan_parts += 1;

@@ -58,7 +58,7 @@ impl State {
             }
             return true;
         }
-        self.empty_host_extent(stride)
+        self.empty_host_extent(stride) || self.shed_part(stride)
     }
 
     /// Takes an extent from another class: one without a pin or a view, whose objects have a

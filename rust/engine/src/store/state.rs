@@ -9,6 +9,7 @@ use super::counters::Counters;
 use super::drain::{Drain, Move};
 use super::meta::bit;
 use super::room::Budget;
+use crate::disk::descriptor::flag;
 use crate::disk::namespaces::NamespaceRecord;
 use crate::disk::pages::{PageId, Pages, Settles};
 use crate::disk::place::Place;
@@ -20,7 +21,7 @@ use crate::host::arena::Buf;
 use crate::host::slots::{SlotId, Slots};
 use crate::io::device::Op;
 use crate::io::error::IoError;
-use kvstore_index::{EntryId, Freed, Index, Released, Tier};
+use kvstore_index::{EntryId, Freed, Index, Released, Tier, Victim};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -126,9 +127,9 @@ pub(crate) struct State {
     pub(crate) slots: Slots,
     /// Lease pins per host slot, by slot number.
     pub(crate) pins: Vec<u32>,
-    /// A reader is checking this suspect slot.
     /// The scrubber holds an object, for as long as a checksum takes.
     pub(crate) scrubbing: bool,
+    /// A reader is checking this suspect slot.
     pub(crate) verifying: Vec<bool>,
     /// Host slots that were taken from their objects and are still held.
     pub(crate) orphans: HashSet<SlotId>,
@@ -159,6 +160,8 @@ pub(crate) struct State {
     pub(crate) next_token: u64,
     /// Part 0 of each object in parts, with its other parts.
     pub(crate) sets: HashMap<EntryId, Vec<EntryId>>,
+    /// Classes that the other parts of each set have slots in, one bit each.
+    pub(crate) classes_of: HashMap<EntryId, u64>,
     /// Other parts whose descriptor is not on disk yet, per part 0 (INV of parts).
     pub(crate) gates: HashMap<EntryId, u32>,
     /// Part 0 of each other part.
@@ -232,7 +235,7 @@ impl State {
         match self.index.release(id) {
             Released::Live => {}
             Released::LastOfLive => {
-                if !self.keeps_host && self.has(id, bit::HOST) {
+                if self.has(id, bit::HOST) && (!self.keeps_host || self.is_left_behind(id)) {
                     self.drop_host(id);
                 }
             }
@@ -240,11 +243,53 @@ impl State {
         }
     }
 
+    /// Whether the host copy of a part has outlived that of its part 0, with which it would have
+    /// been evicted.
+    fn is_left_behind(&self, id: EntryId) -> bool {
+        self.has(id, bit::READY)
+            && self
+                .head_of
+                .get(&id)
+                .is_some_and(|&head| self.index.refs(head) == 0 && !self.has(head, bit::HOST))
+    }
+
+    /// Drops the host copy of one part of a set that cannot leave as a whole: its part 0 is held,
+    /// or its other parts are. A set may be larger than the host tier. True if one went.
+    pub(crate) fn shed_part(&mut self, stride: u32) -> bool {
+        let part = self.head_of.keys().copied().find(|&id| {
+            self.has(id, bit::READY | bit::HOST)
+                && self.index.refs(id) == 0
+                && super::meta::stride_of(self.index[id].length) == stride
+        });
+        part.inspect(|&id| self.drop_host(id)).is_some()
+    }
+
+    /// Notes the class of a set's part, so that who needs a slot of that class finds the set.
+    pub(crate) fn note_class(&mut self, part: EntryId) {
+        if let Some(&head) = self.head_of.get(&part) {
+            *self.classes_of.entry(head).or_default() |= 1 << self.index[part].class;
+        }
+    }
+
+    /// The least valuable object of the disk tier that has a slot of `class`, itself or by one of
+    /// its parts; of any class if none is given.
+    pub(crate) fn disk_victim(&mut self, class: Option<u8>) -> Option<Victim> {
+        let classes_of = &self.classes_of;
+        self.index.victim(Tier::Disk, &mut |id, entry| {
+            class.is_none_or(|class| {
+                entry.class == class
+                    || entry.flags & flag::HEAD != 0
+                        && classes_of.get(&id).is_some_and(|bits| bits >> class & 1 == 1)
+            })
+        })
+    }
+
     /// Takes an object out of the index: from now on nobody finds it. Its slots are freed with
     /// its last reference. Who waits for it gets `Rejected(reason)`.
     pub(crate) fn remove(&mut self, id: EntryId, reason: Reason) {
         self.settle(id, Status::Rejected(reason));
         let others = self.sets.remove(&id).unwrap_or_default();
+        self.classes_of.remove(&id);
         self.gates.remove(&id);
         // Losing a part removes the set.
         if let Some(head) = self.head_of.remove(&id)
