@@ -154,6 +154,9 @@ fn an_object_that_is_not_written_yet_exports_a_copy() {
     let tokens = prompt(1, 1);
     device.inject(Rule::once(File::Data, OpKind::Write, Fault::Stuck));
     put_and_wait(&ns, &tokens, Ack::Host);
+    while store.stats().in_flight == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let lease = ns.lease(&matched(&ns, &tokens));
     let export = View::export(lease.body(0).unwrap(), 0..1000).unwrap();
     assert!(!export.is_zero_copy());
@@ -339,7 +342,12 @@ fn leases_are_capped_and_puts_go_on() {
     let got = lease.plan().bodies.len() as u64;
     let host = store.stats().host;
     assert!(host.pinned * 4 <= host.arena * 3, "{host:?}");
-    assert!(got * ns.layout().body_bytes() * 2 >= host.arena, "{got} blocks");
+    assert!(
+        got * ns.layout().body_bytes() * 2 >= host.arena,
+        "{got} blocks: {:?} {:?}",
+        lease.missed(),
+        store.stats()
+    );
     assert!(lease.missed().iter().all(|m| m.1 == kvstore_engine::store::MissReason::Pinned));
     for seed in 2..6 {
         assert_eq!(put_and_wait(&ns, &prompt(seed, 4), Ack::Ssd), [Status::Stored; 4]);

@@ -121,7 +121,7 @@ fn a_set_of_parts_is_evicted_whole() {
         there.count() as u64
     };
     let sets = all(&ns);
-    assert!((5..20).contains(&sets), "{sets} sets are left");
+    assert!((5..20).contains(&sets), "{sets} sets are left: {:?}", store.stats());
     let bodies = (0..40).map(|seed| blocks_of_any(&ns, seed)).sum::<u64>();
     at_rest(&store);
     assert_eq!(store.stats().disk.objects, sets * parts + bodies, "{sets} sets of {parts}");
@@ -272,7 +272,9 @@ fn a_view_of_one_part_does_not_keep_the_others() {
         assert_eq!(put_with_checkpoint(&ns, &tokens, &state, Ack::Ssd), Status::Stored);
         let view = {
             let lease = ns.lease(&matched(&ns, &tokens));
-            let item = lease.checkpoint().expect("a checkpoint");
+            let Some(item) = lease.checkpoint() else {
+                panic!("{seed}: {:?} {:?}", lease.missed(), store.stats())
+            };
             View::of(item, item.len() - 1000..item.len()).expect("inside the last part")
         };
         let other = pattern(1000 + u64::from(seed), 9 * MIB);
