@@ -8,6 +8,7 @@ use super::manifest::Manifest;
 use super::matching::{Match, checkpoint_block};
 use super::namespace::Namespace;
 use super::read::Held;
+use super::state::State;
 use crate::disk::descriptor::flag;
 use crate::error::{Error, Result};
 use crate::host::copy::copy_checksum;
@@ -15,10 +16,11 @@ use crate::identity::{Key, Piece};
 use kvstore_index::{Fingerprint, Kind};
 use kvstore_layout::resume::Plan;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Objects that `get_into` holds at a time, and their bytes at most.
+/// Objects that `get_into` holds at a time; their bytes are bounded as well.
 const WINDOW: usize = 64;
 
 /// One object of a lease.
@@ -171,7 +173,7 @@ impl Namespace {
             let plan = self.current_plan(found, &without);
             let before = without.len();
             let mut at = 0;
-            let all: Vec<(Which, std::ops::Range<usize>)> = objects_of(&plan, self.block_tokens())
+            let all: Vec<(Which, Range<usize>)> = objects_of(&plan, self.block_tokens())
                 .map(|which| {
                     let start = at;
                     at += self.object_bytes(which.1) as usize;
@@ -187,23 +189,16 @@ impl Namespace {
                     .extend([Kind::Body, Kind::Window, Kind::Checkpoint].map(|k| (last, k as u8)));
                 continue;
             }
-            for chunk in all.chunks(WINDOW) {
-                let todo: Vec<_> = chunk
-                    .iter()
-                    .filter(|(which, _)| which.1 != Kind::Body as u8 || !done.contains(which))
-                    .collect();
-                let wanted: Vec<Which> = todo.iter().map(|(which, _)| *which).collect();
-                for ((which, result), (_, range)) in
-                    self.read_items(found, &wanted, deadline).into_iter().zip(&todo)
-                {
-                    match result.and_then(|item| self.copy_out(&item, &mut out[range.clone()])) {
-                        Ok(()) => {
-                            done.insert(which);
-                        }
-                        Err(_) => {
-                            without.insert(which);
-                        }
-                    }
+            let todo: Vec<_> = all
+                .into_iter()
+                .filter(|(which, _)| which.1 != Kind::Body as u8 || !done.contains(which))
+                .collect();
+            for chunk in self.chunks(&todo) {
+                for (which, result) in self.copy_items(found, chunk, out, deadline) {
+                    match result {
+                        Ok(()) => done.insert(which),
+                        Err(_) => without.insert(which),
+                    };
                 }
                 if without.len() > before {
                     break;
@@ -213,6 +208,103 @@ impl Namespace {
                 return Ok(plan);
             }
         }
+    }
+
+    /// Bytes of host memory that one `get_into` holds at most, but for a larger bare object.
+    fn hold_limit(&self) -> u64 {
+        self.shared.pin_limit / 4
+    }
+
+    /// Cuts a list of objects so that the pieces are few and small enough to be held at a time.
+    fn chunks<'a>(
+        &self,
+        mut todo: &'a [(Which, Range<usize>)],
+    ) -> impl Iterator<Item = &'a [(Which, Range<usize>)]> {
+        let limit = self.hold_limit();
+        std::iter::from_fn(move || {
+            let mut bytes = 0;
+            let fit = todo.iter().take(WINDOW).take_while(|(_, range)| {
+                bytes += range.len() as u64;
+                bytes <= limit
+            });
+            let (chunk, rest) = todo.split_at(fit.count().max(1).min(todo.len()));
+            todo = rest;
+            (!chunk.is_empty()).then_some(chunk)
+        })
+    }
+
+    /// Reads objects and copies each to its range of `out`.
+    fn copy_items(
+        &self,
+        found: &Match,
+        chunk: &[(Which, Range<usize>)],
+        out: &mut [u8],
+        deadline: Instant,
+    ) -> Vec<(Which, Result<(), MissReason>)> {
+        if let [(which, range)] = chunk
+            && range.len() as u64 > self.hold_limit()
+        {
+            let (block, kind) = self.named(found, *which);
+            let result = self.stream(&block, kind, &mut out[range.clone()], deadline);
+            return vec![(*which, result)];
+        }
+        let wanted: Vec<Which> = chunk.iter().map(|(which, _)| *which).collect();
+        let items = self.read_items(found, &wanted, deadline);
+        items
+            .into_iter()
+            .zip(chunk)
+            .map(|((which, item), (_, range))| {
+                (which, item.and_then(|item| self.copy_out(&item, &mut out[range.clone()])))
+            })
+            .collect()
+    }
+
+    /// Copies an object into `out`. Of its parts only a few are held at a time, so that it may be
+    /// larger than host memory.
+    fn stream(
+        &self,
+        block: &Key,
+        kind: Kind,
+        out: &mut [u8],
+        deadline: Instant,
+    ) -> Result<(), MissReason> {
+        let result = self.stream_parts(block, kind, out, deadline);
+        self.count_reads([result.err()]);
+        result
+    }
+
+    fn stream_parts(
+        &self,
+        block: &Key,
+        kind: Kind,
+        out: &mut [u8],
+        deadline: Instant,
+    ) -> Result<(), MissReason> {
+        let wanted = [self.first_of(&self.shared.state.lock(), block, kind)];
+        let mut first = self.shared.fetch(&wanted, deadline);
+        let first = first.pop().unwrap_or(Err(MissReason::Absent))?;
+        if first.flags & flag::HEAD == 0 {
+            return self.copy_out(&Item { parts: vec![Arc::new(first)], skip: 0 }, out);
+        }
+        let head = Arc::new(first);
+        let manifest = self.manifest(&head)?;
+        if manifest.total() != out.len() as u64 {
+            return Err(MissReason::FailedCheck);
+        }
+        let (data, mut rest) = out.split_at_mut(manifest.parts[0].0 as usize);
+        let skip = Manifest::bytes(manifest.parts.len());
+        self.copy_out(&Item { parts: vec![head.clone()], skip }, data)?;
+        let at_once = (self.hold_limit() / self.shared.part_limit).max(1) as u32;
+        let count = manifest.parts.len() as u32;
+        for from in (1..count).step_by(at_once as usize) {
+            let numbers = from..(from + at_once).min(count);
+            let parts = self.parts(&head, &manifest, block, kind, numbers, deadline)?;
+            let bytes = parts.iter().map(|part| part.length as usize).sum();
+            let (data, behind) = rest.split_at_mut(bytes);
+            self.copy_out(&Item { parts, skip: 0 }, data)?;
+            rest = behind;
+        }
+        Ok(())
     }
 
     /// Copies the objects of block keys into `out`, each to its own place; answers how many were
@@ -279,18 +371,19 @@ impl Namespace {
         wanted: &[Which],
         deadline: Instant,
     ) -> Vec<(Which, Result<Item, MissReason>)> {
-        let objects: Vec<(Key, Kind)> = wanted
-            .iter()
-            .map(|&(block, kind)| {
-                let kind = match kind {
-                    0 => Kind::Body,
-                    1 => Kind::Window,
-                    _ => Kind::Checkpoint,
-                };
-                (found.keys[block as usize], kind)
-            })
-            .collect();
+        let objects: Vec<(Key, Kind)> =
+            wanted.iter().map(|&which| self.named(found, which)).collect();
         wanted.iter().copied().zip(self.read_objects(&objects, deadline)).collect()
+    }
+
+    /// The block and kind of an object of a plan.
+    fn named(&self, found: &Match, (block, kind): Which) -> (Key, Kind) {
+        let kind = match kind {
+            0 => Kind::Body,
+            1 => Kind::Window,
+            _ => Kind::Checkpoint,
+        };
+        (found.keys[block as usize], kind)
     }
 
     pub(super) fn read_keys(
@@ -310,13 +403,7 @@ impl Namespace {
     ) -> Vec<Result<Item, MissReason>> {
         let firsts: Vec<Fingerprint> = {
             let state = self.shared.state.lock();
-            objects
-                .iter()
-                .map(|(block, kind)| match kind {
-                    Kind::Body => self.first_object(&state, block),
-                    _ => Fingerprint(self.object(block, *kind, Piece::Bare).fingerprint()),
-                })
-                .collect()
+            objects.iter().map(|(block, kind)| self.first_of(&state, block, *kind)).collect()
         };
         let results: Vec<_> = self
             .shared
@@ -325,15 +412,27 @@ impl Namespace {
             .zip(objects)
             .map(|(held, (block, kind))| self.whole(held?, block, *kind, deadline))
             .collect();
+        self.count_reads(results.iter().map(|result| result.as_ref().err().copied()));
+        results
+    }
+
+    fn count_reads(&self, missed: impl IntoIterator<Item = Option<MissReason>>) {
         let mut state = self.shared.state.lock();
-        for result in &results {
+        for reason in missed {
             state.counters.reads_asked += 1;
-            match result {
-                Ok(_) => state.counters.reads_given += 1,
-                Err(reason) => state.counters.read_missed(*reason),
+            match reason {
+                None => state.counters.reads_given += 1,
+                Some(reason) => state.counters.read_missed(reason),
             }
         }
-        results
+    }
+
+    /// Fingerprint of an object or its part 0, whichever is stored.
+    fn first_of(&self, state: &State, block: &Key, kind: Kind) -> Fingerprint {
+        match kind {
+            Kind::Body => self.first_object(state, block),
+            _ => Fingerprint(self.object(block, kind, Piece::Bare).fingerprint()),
+        }
     }
 
     /// The object that begins with `first`: itself, or all parts that its manifest names.
@@ -347,31 +446,49 @@ impl Namespace {
         if first.flags & flag::HEAD == 0 {
             return Ok(Item { parts: vec![Arc::new(first)], skip: 0 });
         }
-        let Some(manifest) = Manifest::decode(first.bytes()) else {
-            return Err(self.shared.lose_set(&first));
+        let head = Arc::new(first);
+        let manifest = self.manifest(&head)?;
+        let mut parts = vec![head];
+        let others = 1..manifest.parts.len() as u32;
+        parts.extend(self.parts(&parts[0], &manifest, block, kind, others, deadline)?);
+        Ok(Item { parts, skip: Manifest::bytes(manifest.parts.len()) })
+    }
+
+    /// The manifest of a part 0 that fits it.
+    fn manifest(&self, head: &Arc<Held>) -> Result<Manifest, MissReason> {
+        let fits = |manifest: &Manifest| {
+            let skip = Manifest::bytes(manifest.parts.len());
+            manifest.parts[0].0 as usize + skip == head.length as usize
         };
-        let skip = Manifest::bytes(manifest.parts.len());
-        let others: Vec<Fingerprint> = (1..manifest.parts.len() as u32)
+        Manifest::decode(head.bytes()).filter(fits).ok_or_else(|| self.shared.lose_set(head))
+    }
+
+    /// Parts `numbers` of a set, each as its manifest says.
+    fn parts(
+        &self,
+        head: &Arc<Held>,
+        manifest: &Manifest,
+        block: &Key,
+        kind: Kind,
+        numbers: Range<u32>,
+        deadline: Instant,
+    ) -> Result<Vec<Arc<Held>>, MissReason> {
+        let wanted: Vec<Fingerprint> = numbers
+            .clone()
             .map(|part| Fingerprint(self.object(block, kind, Piece::Part(part)).fingerprint()))
             .collect();
-        let mut parts = vec![Arc::new(first)];
-        for held in self.shared.fetch(&others, deadline) {
+        let mut parts = Vec::with_capacity(wanted.len());
+        for (number, held) in numbers.zip(self.shared.fetch(&wanted, deadline)) {
+            let said = manifest.parts[number as usize];
             match held {
-                Ok(held) => parts.push(Arc::new(held)),
-                // Recovery could not read its descriptor: only the manifest knows of it.
-                Err(MissReason::Absent) => return Err(self.shared.lose_set(&parts[0])),
+                Ok(held) if (held.length, held.checksum) == said => parts.push(Arc::new(held)),
+                // Another put's part, or recovery could not read its descriptor: only the
+                // manifest knows of it.
+                Ok(_) | Err(MissReason::Absent) => return Err(self.shared.lose_set(head)),
                 Err(reason) => return Err(reason),
             }
         }
-        let expected = manifest.parts.iter().map(|&(length, _)| length as usize);
-        let lengths = parts.iter().enumerate().map(|(i, part)| {
-            part.length as usize - if i == 0 { skip.min(part.length as usize) } else { 0 }
-        });
-        let sums = manifest.parts.iter().zip(&parts).skip(1).all(|(m, part)| m.1 == part.checksum);
-        if !lengths.eq(expected) || !sums {
-            return Err(self.shared.lose_set(&parts[0]));
-        }
-        Ok(Item { parts, skip })
+        Ok(parts)
     }
 
     /// Copies an object out; copy and check are one pass (contract C1).

@@ -194,6 +194,9 @@ impl Shared {
             if state.is_verifying(slot) {
                 return Claim::Wait;
             }
+            if !state.may_pin(slot, self.pin_limit) {
+                return Claim::Miss(MissReason::Pinned);
+            }
             let held = self.hold(state, id, slot);
             let unsure = state.slots.suspect(slot);
             if unsure {

@@ -431,6 +431,12 @@ impl State {
         batch.settle(item, status);
     }
 
+    /// Whether a lease may pin the slot: leases leave some of host memory to others (contract C6).
+    pub(crate) fn may_pin(&self, slot: SlotId, limit: u64) -> bool {
+        let held = self.pins.get(slot.0 as usize).is_some_and(|&pins| pins > 0);
+        held || self.pinned_bytes + u64::from(self.slots.stride(slot)) <= limit
+    }
+
     /// Adds a lease's pin to a host slot.
     pub(crate) fn pin(&mut self, slot: SlotId) {
         let at = slot.0 as usize;
