@@ -2,11 +2,8 @@
 
 mod support;
 
-use kvstore_engine::identity::{Extras, Key};
-use kvstore_engine::store::{
-    Ack, MissReason, Namespace, Object, Options, PutOptions, Status, Store, View,
-};
-use kvstore_index::Kind;
+use kvstore_engine::identity::Extras;
+use kvstore_engine::store::{Ack, MissReason, Namespace, Options, PutOptions, Status, Store, View};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,20 +26,6 @@ fn check_into(ns: &Namespace, tokens: &[u32]) -> usize {
         assert!(out[at * size..(at + 1) * size] == wanted, "block {block} has other bytes");
     }
     plan.bodies.len()
-}
-
-fn one_body(block: Key, data: &[u8]) -> Object<'_> {
-    Object {
-        block,
-        kind: Kind::Body,
-        parent: None,
-        after: None,
-        depth: 0,
-        replayed: false,
-        unneeded: false,
-        data,
-        cuts: &[],
-    }
 }
 
 /// Nothing is pinned, dirty or in flight once all have gone, and everything counted adds up.

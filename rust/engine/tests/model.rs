@@ -9,8 +9,8 @@ mod support;
 use kvstore_engine::identity::{Extras, Key};
 use kvstore_engine::io::{Device, Fault, FaultDevice, FaultDisk, FaultPlan, File, OpKind, Rule};
 use kvstore_engine::store::{
-    Ack, Batch, Lease, Namespace, NamespaceOptions, Object, Options, PutOptions, Stats, Status,
-    Store, View,
+    Ack, Batch, BlockAnswer, Lease, Namespace, NamespaceOptions, Object, Options, PutOptions,
+    Stats, Status, Store, View,
 };
 use kvstore_index::Kind;
 use kvstore_layout::{Group, Layout};
@@ -27,9 +27,10 @@ const HANDLES: usize = 4;
 const DISK_OBJECTS: u64 = 60;
 const PROMPTS: u32 = 4;
 
-fn options() -> Options {
+/// With a host tier, or without one.
+fn options(host: bool) -> Options {
     Options {
-        host_bytes: 24 * MIB,
+        host_bytes: if host { 24 * MIB } else { 0 },
         disk_bytes: 96 * MIB,
         objects: Some(300),
         disk_objects: Some(DISK_OBJECTS),
@@ -85,26 +86,52 @@ enum How {
 #[derive(Clone, Debug)]
 enum Step {
     Put(Put),
-    Get { handle: usize, prompt: u32, blocks: u32, how: How },
-    Hold { handle: usize, prompt: u32 },
+    Get {
+        handle: usize,
+        prompt: u32,
+        blocks: u32,
+        how: How,
+    },
+    Hold {
+        handle: usize,
+        prompt: u32,
+    },
     LetGo,
-    ClearNamespace { handle: usize, erase: bool },
-    ClearTenant { erase: bool },
+    ClearNamespace {
+        handle: usize,
+        erase: bool,
+    },
+    ClearTenant {
+        erase: bool,
+    },
     Flush,
     Reopen,
     Kill(u64),
     PowerCut(u64),
+    /// Writes of a file hang, some puts come, and the process dies.
+    Stall {
+        file: File,
+        puts: Vec<Put>,
+        end: u64,
+    },
     Inject(Rule),
     Heal,
 }
 
-fn put() -> impl Strategy<Value = Step> {
+fn put() -> impl Strategy<Value = Put> {
     let ack = prop_oneof![1 => Just(Ack::Host), 2 => Just(Ack::Ssd), 1 => Just(Ack::SsdFlush)];
     let ttl = prop_oneof![8 => Just(None), 1 => Just(Some(0)), 1 => Just(Some(1))];
     let place = (0..HANDLES, 0..PROMPTS, 1_u32..5);
     (place, ack, 0_u8..3, any::<bool>(), ttl, prop::bool::weighted(0.8)).prop_map(
-        |((handle, prompt, blocks), ack, variant, all, ttl, wait)| {
-            Step::Put(Put { handle, prompt, blocks, ack, variant, all, ttl, wait })
+        |((handle, prompt, blocks), ack, variant, all, ttl, wait)| Put {
+            handle,
+            prompt,
+            blocks,
+            ack,
+            variant,
+            all,
+            ttl,
+            wait,
         },
     )
 }
@@ -146,10 +173,17 @@ fn rule() -> impl Strategy<Value = Rule> {
     .prop_flat_map(|rule| (0_u64..4).prop_map(move |skip| rule.after(skip)))
 }
 
+fn stall() -> impl Strategy<Value = Step> {
+    let file = prop_oneof![Just(File::Data), Just(File::Table)];
+    let hasty = put().prop_map(|put| Put { wait: false, ..put });
+    (file, prop::collection::vec(hasty, 1..4), any::<u64>())
+        .prop_map(|(file, puts, end)| Step::Stall { file, puts, end })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let how = prop_oneof![4 => Just(How::Lease), 1 => Just(How::Into), 1 => Just(How::Keys), 1 => Just(How::Prefetch)];
     prop_oneof![
-        16 => put(),
+        16 => put().prop_map(Step::Put),
         8 => (0..HANDLES, 0..PROMPTS, 1_u32..5, how)
             .prop_map(|(handle, prompt, blocks, how)| Step::Get { handle, prompt, blocks, how }),
         2 => (0..HANDLES, 0..PROMPTS).prop_map(|(handle, prompt)| Step::Hold { handle, prompt }),
@@ -161,6 +195,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Reopen),
         2 => any::<u64>().prop_map(Step::Kill),
         1 => any::<u64>().prop_map(Step::PowerCut),
+        2 => stall(),
         3 => rule().prop_map(Step::Inject),
         1 => Just(Step::Heal),
     ]
@@ -189,6 +224,7 @@ struct Held {
 
 /// One store, its disk, and the model of both.
 struct World {
+    options: Options,
     disk: Arc<FaultDisk>,
     device: Arc<FaultDevice>,
     store: Store,
@@ -214,21 +250,26 @@ fn bytes_of(block: &Key, kind: Kind, variant: u8, len: u64) -> Vec<u8> {
     out
 }
 
-fn start(disk: &Arc<FaultDisk>, seed: u64) -> (Arc<FaultDevice>, Result<Store, TestCaseError>) {
-    let arena = Store::arena_for(&options()).unwrap();
+fn start(
+    disk: &Arc<FaultDisk>,
+    seed: u64,
+    options: &Options,
+) -> (Arc<FaultDevice>, Result<Store, TestCaseError>) {
+    let arena = Store::arena_for(options).unwrap();
     let plan = FaultPlan { seed, ..FaultPlan::default() };
     let device = Arc::new(FaultDevice::new(disk.clone(), arena.clone(), plan));
-    let store = Store::open_on(device.clone(), arena, &options());
+    let store = Store::open_on(device.clone(), arena, options);
     (device, store.map_err(|error| TestCaseError::fail(format!("open: {error}"))))
 }
 
 impl World {
-    fn new(seed: u64) -> Result<Self, TestCaseError> {
+    fn new(seed: u64, options: Options) -> Result<Self, TestCaseError> {
         let disk = FaultDisk::new();
-        let (device, store) = start(&disk, seed);
+        let (device, store) = start(&disk, seed, &options);
         let store = store?;
         let handles = handles(&store).map_err(|error| TestCaseError::fail(error.to_string()))?;
         Ok(Self {
+            options,
             disk,
             device,
             store,
@@ -287,6 +328,12 @@ impl World {
             Step::Reopen => self.reopen(None)?,
             Step::Kill(seed) => self.reopen(Some((*seed, false)))?,
             Step::PowerCut(seed) => self.reopen(Some((*seed, true)))?,
+            Step::Stall { file, puts, end } => {
+                self.device.inject(Rule::always(*file, OpKind::Write, Fault::Stuck));
+                puts.iter().for_each(|put| self.put(put));
+                std::thread::sleep(Duration::from_millis(10));
+                self.reopen(Some((*end, false)))?;
+            }
             Step::Inject(rule) => {
                 let silent = matches!(
                     rule.fault,
@@ -457,6 +504,7 @@ impl World {
 
     /// Ends this life of the store and begins the next.
     fn reopen(&mut self, end: Option<(u64, bool)>) -> Outcome {
+        let (on_disk, before) = (self.on_disk(), losses(&self.store.stats()));
         if let Some((seed, power)) = end {
             if power { self.disk.power_cut(seed) } else { self.disk.kill(seed) }
         }
@@ -474,7 +522,7 @@ impl World {
         let lost = losses(&stats);
 
         self.lives += 1;
-        let (device, store) = start(&self.disk, self.seed.wrapping_add(self.lives));
+        let (device, store) = start(&self.disk, self.seed.wrapping_add(self.lives), &self.options);
         self.device = device;
         self.store = store?;
         self.handles =
@@ -487,7 +535,19 @@ impl World {
         } else {
             prop_assert_eq!(report.damaged, [], "INV-2: {:?}", self.store.recovered());
         }
-        self.survivors(end, written, lost, &stats)
+        // If nothing went meanwhile, exactly what was on disk is there.
+        let strict = if before == lost { on_disk } else { BTreeSet::new() };
+        self.survivors(end, written, lost, &strict, &stats)
+    }
+
+    /// Acknowledged bodies that are on disk now, as far as a look-up can tell.
+    fn on_disk(&self) -> BTreeSet<Name> {
+        let is_there = |(name, (handle, known)): (&Name, &(usize, Known))| {
+            let due = known.level.is_some() && name.1 == Kind::Body as u8;
+            let key = [Key::from_bytes(name.0)];
+            (due && self.handles[*handle].match_keys(&key) == [BlockAnswer::Disk]).then_some(*name)
+        };
+        self.known.iter().filter_map(is_there).collect()
     }
 
     /// What was acknowledged is there, but for losses that were counted (C8).
@@ -496,6 +556,7 @@ impl World {
         end: Option<(u64, bool)>,
         written: bool,
         lost: u64,
+        strict: &BTreeSet<Name>,
         stats: &Stats,
     ) -> Outcome {
         let least = match end {
@@ -511,10 +572,11 @@ impl World {
                 continue;
             }
             let answer = self.handles[*handle].match_keys(&[Key::from_bytes(name.0)]);
-            use kvstore_engine::store::BlockAnswer::{Disk, Host};
-            if matches!(answer[0], Disk | Host) {
+            if matches!(answer[0], BlockAnswer::Disk | BlockAnswer::Host) {
                 known.level = due;
             } else {
+                let was_on_disk = strict.contains(name);
+                prop_assert!(self.tainted || !was_on_disk, "gone: {handle} {due:?}, end {end:?}");
                 missing.push((*handle, due));
             }
         }
@@ -546,10 +608,11 @@ impl World {
         prop_assert!(!stats.poisoned, "a panic in the engine");
         prop_assert!(stats.disk.objects <= DISK_OBJECTS, "{:?}", stats.disk);
         let files: u64 = File::ALL.iter().map(|&file| self.device.len(file).unwrap()).sum();
-        prop_assert!(files <= options().disk_bytes, "{files} bytes of files");
+        prop_assert!(files <= self.options.disk_bytes, "{files} bytes of files");
         prop_assert!(stats.host.used <= stats.host.arena);
         prop_assert!(stats.host.pinned <= stats.host.arena / 4 * 3);
-        prop_assert!(stats.host.arena + stats.host.index <= options().host_bytes);
+        let host = stats.host.arena + stats.host.index;
+        prop_assert!(self.options.host_bytes == 0 || host <= self.options.host_bytes);
         Ok(())
     }
 
@@ -601,10 +664,10 @@ fn any_history_gives_exact_bytes_or_misses_and_keeps_what_it_acknowledged() {
     let config =
         Config { cases, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
-    let histories = (any::<u64>(), prop::collection::vec(step(), 20..70));
+    let histories = (any::<u64>(), any::<bool>(), prop::collection::vec(step(), 20..70));
     runner
-        .run(&histories, |(seed, steps)| {
-            let mut world = World::new(seed)?;
+        .run(&histories, |(seed, host, steps)| {
+            let mut world = World::new(seed, options(host))?;
             for step in &steps {
                 world.step(step)?;
             }

@@ -174,3 +174,18 @@ pub(crate) fn answered(store: &Store) -> u64 {
     let rejected: u64 = c.puts_rejected.values().sum();
     c.puts_stored + c.puts_exists + c.puts_busy + c.puts_cancelled + rejected
 }
+
+/// A body by itself, below the root.
+pub(crate) fn one_body(block: Key, data: &[u8]) -> Object<'_> {
+    Object {
+        block,
+        kind: Kind::Body,
+        parent: None,
+        after: None,
+        depth: 0,
+        replayed: false,
+        unneeded: false,
+        data,
+        cuts: &[],
+    }
+}
