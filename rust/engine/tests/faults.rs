@@ -342,8 +342,14 @@ fn what_was_flushed_survives_a_power_cut_after_it_was_moved() {
         for tokens in &chains {
             put_and_wait(&a, tokens, Ack::SsdFlush);
         }
-        for n in 0..90 {
+        // Others until the first segment is drained, and some more in its place.
+        let mut after = 0;
+        for n in 0.. {
             put_and_wait(if n % 2 == 0 { &b } else { &c }, &prompt(n, 2), Ack::Ssd);
+            after += u32::from(life.store.stats().counters.segments_drained > 0);
+            if after == 4 {
+                break;
+            }
         }
         settle_down(&life);
         let keys: Vec<Key> =
@@ -355,6 +361,7 @@ fn what_was_flushed_survives_a_power_cut_after_it_was_moved() {
         life.disk.power_cut(seed);
         life.store.close();
         moved += life.store.stats().counters.objects_moved;
+        assert!(!kept.is_empty());
         let life = rig_on(life.disk, &disk_only(), FaultPlan::default());
         let a = namespace(&life.store, &layout(512), "a");
         for key in &kept {
