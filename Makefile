@@ -43,7 +43,7 @@ check: build $(VENV)/.lint $(VENV)/.torch ## formatting, lints, types, stubs
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(MATURIN) generate-stubs --out target/stubs --quiet
-	diff -u python/kvstore/_core.pyi target/stubs/kvstore/_core.pyi
+	diff -ru python/kvstore/_core target/stubs/kvstore/_core
 	$(BIN)/python -m mypy.stubtest kvstore._core
 
 fmt: $(VENV)/.lint ## format Rust and Python
@@ -53,7 +53,7 @@ fmt: $(VENV)/.lint ## format Rust and Python
 
 stubs: $(VENV)/.build ## write python/kvstore/_core.pyi from the Rust side
 	$(MATURIN) generate-stubs --out target/stubs --quiet
-	cp target/stubs/kvstore/_core.pyi python/kvstore/_core.pyi
+	cp target/stubs/kvstore/_core/*.pyi python/kvstore/_core/
 
 deny: ## licences, bans and sources of the dependencies (builds cargo-deny once: minutes)
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2

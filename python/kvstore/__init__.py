@@ -1,16 +1,18 @@
 """An embedded storage engine for the key-value caches of language models.
 
-    import kvstore
-    from kvstore.layouts import Layout
+import kvstore
+from kvstore.layouts import Layout
 
-    store = kvstore.open("/nvme/kv", host_bytes="8 GiB", disk_bytes="200 GiB")
-    ns = store.namespace(layout, model="...", weights=fingerprint, cache_salt=tenant)
-    with ns.lease(ns.match(token_ids)) as lease:
-        ...
+store = kvstore.open("/nvme/kv", host_bytes="8 GiB", disk_bytes="200 GiB")
+ns = store.namespace(layout, model="...", weights=fingerprint, cache_salt=tenant)
+with ns.lease(ns.match(token_ids)) as lease:
+    ...
 """
 
 import atexit
+import sys
 
+from kvstore import _core
 from kvstore._core import (
     Answers,
     Batch,
@@ -74,4 +76,6 @@ __all__ = [
     "parse_size",
 ]
 
+# A module inside of an extension module is an attribute until somebody says that it is a module.
+sys.modules[f"{_core.__name__}.codec"] = _core.codec
 atexit.register(close_all)

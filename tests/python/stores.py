@@ -42,7 +42,7 @@ LARGE = Layout.by_hand("large", BLOCK, [Group("kv", 12 * 1024, list(range(12)))]
 
 def open_store(path: Path | str, **options: Any) -> kvstore.Store:
     """A store small enough for tests: 32 MiB of host memory, 256 MiB of disk."""
-    small = {"host_bytes": "32 MiB", "disk_bytes": "256 MiB", "objects": 20_000}
+    small: dict[str, Any] = {"host_bytes": "32 MiB", "disk_bytes": "256 MiB", "objects": 20_000}
     return kvstore.open(path, **(small | options))
 
 
@@ -74,3 +74,8 @@ def store_prompt(
     assert batch.wait(30)
     assert batch.status.accepted, batch.status
     return tokens, stored
+
+
+def array(view: kvstore.View) -> Array:
+    """A zero-copy array of a view's bytes."""
+    return np.frombuffer(memoryview(view), np.uint8)

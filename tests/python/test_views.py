@@ -1,4 +1,4 @@
-"""What a lease hands out: read-only, alive as long as anybody looks, never the cause of a wrong hit."""
+"""What a lease hands out: read-only, alive while anybody looks, never the cause of a wrong hit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_views_outlive_the_lease_and_the_store(tmp_path: Path) -> None:
     tokens, bodies = stores.store_prompt(ns, 1, 4)
     with ns.lease(ns.match(tokens)) as lease:
         view = lease[2]
-        array = np.frombuffer(lease[1], np.uint8)
+        array = stores.array(lease[1])
         window = memoryview(lease[0])
         from_dlpack = np.from_dlpack(lease[3])
     assert bytes(view) == bodies[2].tobytes()
@@ -47,7 +47,7 @@ def test_memory_under_a_view_is_not_reused(tmp_path: Path) -> None:
         ns = namespace(store)
         tokens, bodies = stores.store_prompt(ns, 1, 4)
         with ns.lease(ns.match(tokens)) as lease:
-            array = np.frombuffer(lease[2], np.uint8)
+            array = stores.array(lease[2])
         ns.clear(erase=True)
         for seed in range(2, 12):  # 120 MiB through 32 MiB of host memory
             stores.store_prompt(ns, seed, 500)
@@ -66,7 +66,7 @@ def test_numpy_sees_read_only_memory(tmp_path: Path) -> None:
             view = lease[0]
             assert (len(view), view.nbytes) == (bodies.shape[1], bodies.shape[1])
             assert memoryview(view).readonly
-            for array in (np.frombuffer(view, np.uint8), np.from_dlpack(view, copy=False)):
+            for array in (stores.array(view), np.from_dlpack(view, copy=False)):
                 assert not array.flags.writeable
                 with pytest.raises(ValueError, match="read-only"):
                     array[0] = 1
@@ -82,12 +82,14 @@ def test_a_lease_past_its_deadline_gives_no_new_views(tmp_path: Path) -> None:
     with open_store(tmp_path, lease_deadline=0) as store:
         ns = namespace(store)
         tokens, _ = stores.store_prompt(ns, 1, 2)
-        with ns.lease(ns.match(tokens)) as lease, pytest.raises(
-            kvstore.ClosedError, match="deadline"
+        with (
+            ns.lease(ns.match(tokens)) as lease,
+            pytest.raises(kvstore.ClosedError, match="deadline"),
         ):
             lease[0]
-        with ns.keyed.lease([bytes(16)]) as keyed, pytest.raises(
-            kvstore.ClosedError, match="deadline"
+        with (
+            ns.keyed.lease([bytes(16)]) as keyed,
+            pytest.raises(kvstore.ClosedError, match="deadline"),
         ):
             keyed[0]
 
@@ -140,7 +142,7 @@ def test_an_object_that_is_not_on_disk_is_exported_as_a_copy(tmp_path: Path) -> 
         tokens, bodies = stores.prompt(1, 1), stores.bodies(1, 1)
         assert ns.put(tokens, bodies).status.accepted
         with ns.lease(ns.match(tokens)) as lease:
-            first, second = (np.frombuffer(lease[0], np.uint8) for _ in range(2))
+            first, second = (stores.array(lease[0]) for _ in range(2))
         assert not np.shares_memory(first, second)
         assert np.array_equal(first, bodies[0])
 

@@ -9,10 +9,15 @@ use pyo3::prelude::*;
 use pyo3::{PyTypeInfo, type_hint_identifier, type_hint_subscript};
 
 use crate::errors::StoreIOError;
-use crate::hints::results;
+use crate::hints::{iterators, results};
 use crate::matching::at;
 use crate::process::Local;
 use crate::sizes::Seconds;
+
+iterators! {
+    /// Statuses one by one.
+    Each = Status;
+}
 
 results! {
     /// What `await batch` runs.
@@ -91,6 +96,10 @@ impl Statuses {
 
     fn __getitem__(&self, index: isize) -> PyResult<Status> {
         at(&self.0, index).map(|&answer| Status(answer))
+    }
+
+    fn __iter__<'py>(this: &Bound<'py, Self>) -> PyResult<Each<'py>> {
+        Each::over(this)
     }
 
     /// How many items have this status: count("stored").

@@ -54,8 +54,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// The memory of `object`; `field` names it in errors.
     pub(crate) fn of(object: &Bound<'_, PyAny>, field: &str) -> PyResult<Self> {
-        // SAFETY: the object is alive and this thread holds the interpreter.
-        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0 {
+        if has_buffer(object) {
             return Self::of_buffer(object, field);
         }
         if object.hasattr("__dlpack__")? {
@@ -66,6 +65,11 @@ impl Memory {
              CPU tensor with DLPack",
             object.get_type().name()?
         )))
+    }
+
+    /// Whether an object has memory that [`Memory::of`] reads.
+    pub(crate) fn is_of(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(has_buffer(object) || object.hasattr("__dlpack__")?)
     }
 
     fn of_buffer(object: &Bound<'_, PyAny>, field: &str) -> PyResult<Self> {
@@ -151,6 +155,11 @@ impl Memory {
         // SAFETY: as above, without the alignment.
         Cow::Owned((0..count).map(|at| unsafe { first.add(at).read_unaligned() }).collect())
     }
+}
+
+fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: the object is alive and this thread holds the interpreter.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
 /// Types of which every bit pattern is a value.

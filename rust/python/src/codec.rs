@@ -444,14 +444,14 @@ pub(crate) mod codec {
     #[pyfunction]
     fn move_entries(
         py: Python<'_>,
-        from: (String, usize),
+        source: (String, usize),
         pages: &Bound<'_, PyAny>,
-        to: (String, usize),
+        target: (String, usize),
         out: &Bound<'_, PyAny>,
         count: usize,
     ) -> PyResult<()> {
-        let from = (record::named(&from.0).map_err(value_error)?, from.1);
-        let to = (record::named(&to.0).map_err(value_error)?, to.1);
+        let from = (record::named(&source.0).map_err(value_error)?, source.1);
+        let to = (record::named(&target.0).map_err(value_error)?, target.1);
         let pages = Bytes::new(pages, "pages")?;
         let out = Bytes::writable(out, "out")?;
         disjoint(&[&out], &[&pages])?;

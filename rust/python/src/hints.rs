@@ -1,6 +1,7 @@
 //! Types of arguments and results as the stubs name them: those that Rust types do not say.
 
 use pyo3::BoundObject;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -82,7 +83,37 @@ pub(crate) fn in_thread<'py>(
     py.import("asyncio")?.getattr("to_thread")?.call(call.cast::<PyTuple>()?, named)
 }
 
-pub(crate) use {arguments, results, soon};
+/// Results of `__iter__`: the items of a sequence, each made when its turn comes.
+macro_rules! iterators {
+    ($($(#[$doc:meta])* $name:ident = $item:ty;)*) => {
+        crate::hints::results! {$(
+            $(#[$doc])*
+            $name = pyo3::type_hint_subscript!(
+                pyo3::type_hint_identifier!("collections.abc", "Iterator"),
+                <$item as pyo3::IntoPyObject<'static>>::OUTPUT_TYPE
+            );
+        )*}
+        $(
+            impl<'py> $name<'py> {
+                fn over(sequence: &pyo3::Bound<'py, pyo3::PyAny>) -> pyo3::PyResult<Self> {
+                    crate::hints::iterate(sequence).map(Self)
+                }
+            }
+        )*
+    };
+}
+
+/// An iterator that asks a sequence for item 0, 1, 2 and so on.
+pub(crate) fn iterate<'py>(sequence: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the object is alive and this thread holds the interpreter; the result is a new
+    // reference, or null with an exception set.
+    unsafe {
+        let iterator = ffi::PySeqIter_New(sequence.as_ptr());
+        Bound::from_owned_ptr_or_err(sequence.py(), iterator)
+    }
+}
+
+pub(crate) use {arguments, iterators, results, soon};
 
 results! {
     /// A dict by name.

@@ -24,7 +24,7 @@ use crate::namespace::Handle;
 use crate::process::Local;
 use crate::put::{self, Bodies, Rows};
 use crate::sizes::{Seconds, shown};
-use crate::view::View;
+use crate::view::{View, Views};
 
 arguments! {
     /// Keys in one buffer, or a list of them.
@@ -360,6 +360,9 @@ impl Keyed {
         if bodies.len() != count {
             return Err(invalid(format!("bodies has {} items for {count} keys", bodies.len())));
         }
+        if let Some(at) = bodies.all().iter().position(|body| body.is_empty()) {
+            return Err(invalid(format!("bodies[{at}] is empty: an object has at least one byte")));
+        }
         let given = parents.map(|parents| parents.read(count)).transpose()?;
         let batch = engine(py, || {
             let parents = match given {
@@ -553,6 +556,10 @@ impl KeyedLease {
     fn __getitem__(&self, index: isize) -> PyResult<View> {
         let item = self.item(index)?;
         whole(&item, &format!("the object of key {index}"), &format!("parts({index})"))
+    }
+
+    fn __iter__<'py>(this: &Bound<'py, Self>) -> PyResult<Views<'py>> {
+        Views::of(this)
     }
 
     /// The pieces that the object of key i is stored in, in order: most have one.

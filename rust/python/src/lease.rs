@@ -13,7 +13,7 @@ use crate::layout::GroupRef;
 use crate::matching::Plan;
 use crate::namespace::Handle;
 use crate::process::Local;
-use crate::view::View;
+use crate::view::{View, Views};
 
 /// Pinned objects of one plan, read and verified; a context manager, and the sequence of its
 /// bodies.
@@ -84,6 +84,10 @@ impl Lease {
             PyIndexError::new_err(format!("block {block}: the lease has {} bodies", self.blocks))
         })?;
         whole(&self.body(at)?, &format!("the body of block {at}"), &format!("parts({at})"))
+    }
+
+    fn __iter__<'py>(this: &Bound<'py, Self>) -> PyResult<Views<'py>> {
+        Views::of(this)
     }
 
     /// The window object of one block of `plan.windows`.

@@ -8,8 +8,13 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
 use crate::explain::Usage;
-use crate::hints::arguments;
+use crate::hints::{arguments, iterators};
 use crate::namespace::Handle;
+
+iterators! {
+    /// Answers of blocks.
+    Names = &'static str;
+}
 
 arguments! {
     /// What recomputing one token and reading one byte cost, in one unit: a pair of numbers.
@@ -239,6 +244,10 @@ impl Answers {
 
     fn __getitem__(&self, index: isize) -> PyResult<&'static str> {
         at(&self.0, index).map(|&answer| name(answer))
+    }
+
+    fn __iter__<'py>(this: &Bound<'py, Self>) -> PyResult<Names<'py>> {
+        Names::over(this)
     }
 
     /// How many blocks have this answer.

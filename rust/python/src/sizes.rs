@@ -88,27 +88,3 @@ pub(crate) fn shown(value: &Bound<'_, PyAny>) -> String {
         None => text,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::parse;
-
-    #[test]
-    fn sizes_have_numbers_and_units() {
-        let good = [
-            ("0", 0),
-            ("4096", 4096),
-            ("8 GiB", 8 << 30),
-            ("8gib", 8 << 30),
-            ("1.5 KiB", 1536),
-            ("500 MB", 500_000_000),
-            ("1_000 B", 1000),
-        ];
-        for (text, bytes) in good {
-            assert_eq!(parse(text), Some(bytes), "{text}");
-        }
-        for text in ["", "GiB", "8 G", "-1", "1.0001 B", "8 GiB x", "99999999 TiB", "1e3"] {
-            assert_eq!(parse(text), None, "{text}");
-        }
-    }
-}

@@ -2,7 +2,7 @@
 
 use kvstore_engine::identity::{Token, token_ids};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyTuple};
+use pyo3::types::{PyInt, PySequence, PyString};
 
 use crate::buffers::{Memory, Number};
 use crate::errors::invalid;
@@ -21,8 +21,16 @@ impl TokenIds<'_> {
         if self.0.is_none() {
             return Ok(Vec::new());
         }
-        if self.0.is_instance_of::<PyList>() || self.0.is_instance_of::<PyTuple>() {
+        let has_memory = Memory::is_of(&self.0)?;
+        let is_text = self.0.is_instance_of::<PyString>();
+        if !has_memory && !is_text && self.0.cast::<PySequence>().is_ok() {
             return self.0.try_iter()?.enumerate().map(|(at, id)| one(at, &id?)).collect();
+        }
+        if !has_memory {
+            return Err(invalid(format!(
+                "token_ids is {}: it takes a list of integers, an integer buffer or a CPU tensor",
+                shown(&self.0)
+            )));
         }
         let memory = Memory::of(&self.0, "token_ids")?;
         let number = memory.number;

@@ -12,8 +12,20 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
 use crate::dlpack::{Bytes, DEVICE, Wanted};
 use crate::errors::invalid;
-use crate::hints::Capsule;
+use crate::hints::{Capsule, iterators};
 use crate::process::Local;
+
+iterators! {
+    /// Views one by one.
+    Views = View;
+}
+
+impl<'py> Views<'py> {
+    /// The views of a lease.
+    pub(crate) fn of(lease: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Self::over(lease)
+    }
+}
 
 /// Read-only bytes of one stored object, or of a page of it.
 ///

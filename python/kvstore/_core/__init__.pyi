@@ -2,15 +2,16 @@
 The compiled part of the `kvstore` package.
 """
 
+from . import codec as codec
 from _typeshed import SupportsGetItem
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterator
 from kvstore.types import Blocks, Bodies, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsFloat, SupportsIndex, final
 from typing_extensions import CapsuleType
 
-__all__ = ["Answers", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "close_all", "open", "parse_size", "read_trace", "simulate", "trace_info"]
+__all__ = ["Answers", "Architecture", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "architectures", "capacity_blocks", "close_all", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
 
 @final
 class Answers:
@@ -18,11 +19,94 @@ class Answers:
     One answer per block: a sequence of "host", "disk" and reasons of misses.
     """
     def __getitem__(self, index: SupportsIndex, /) -> str: ...
+    def __iter__(self, /) -> Iterator[str]: ...
     def __len__(self, /) -> int: ...
     def __repr__(self, /) -> str: ...
     def count(self, /, answer: str) -> int:
         """
         How many blocks have this answer.
+        """
+
+@final
+class Architecture:
+    """
+    One architecture of the registry: what is known about it, and its layouts by form.
+    """
+    def __repr__(self, /) -> str: ...
+    @property
+    def after(self, /) -> str | None:
+        """
+        The predecessor that its factors are compared with.
+        """
+    @property
+    def aliases(self, /) -> list[str]:
+        """
+        Other names of the same cache.
+        """
+    @property
+    def confidence(self, /) -> str:
+        """
+        "H", "M" or "L": how sure they are.
+        """
+    @property
+    def counterfactual(self, /) -> bool:
+        """
+        Not a model that was released.
+        """
+    @property
+    def default_form(self, /) -> str:
+        """
+        The form that stands for it in tables.
+        """
+    @property
+    def family(self, /) -> str:
+        """
+        Family.
+        """
+    @property
+    def forms(self, /) -> list[tuple[str, str]]:
+        """
+        Forms and their sources.
+        """
+    @property
+    def layers(self, /) -> int:
+        """
+        Layers of the model, draft layers left out.
+        """
+    def layout(self, /, form: str | None = None, *, draft: bool = False) -> Layout:
+        """
+        Its layout in a form, the default one when None. With draft=True the groups of draft (MTP)
+        layers are included.
+        """
+    @property
+    def mechanism(self, /) -> str:
+        """
+        Attention mechanism in a few words.
+        """
+    @property
+    def name(self, /) -> str:
+        """
+        Name.
+        """
+    @property
+    def released(self, /) -> str:
+        """
+        Day of release, year first; empty when not known.
+        """
+    @property
+    def source(self, /) -> str:
+        """
+        Where the numbers are from.
+        """
+    @property
+    def title(self, /) -> str:
+        """
+        Name as people write it.
+        """
+    @property
+    def weights(self, /) -> tuple[float, float, str] | None:
+        """
+        Weights as (parameters in billions, bytes per parameter, source), where known.
         """
 
 @final
@@ -142,10 +226,12 @@ class Group:
     tokens) or "state" (valid at one token only). record is the bytes of one entry and layer, or a
     list of planes when the page holds all values first and all scales after. layers are the owner
     layers. heads is the number of key-value heads that split the group over ranks, 0 = replicated.
+    reads are (layers, most) pairs: so many layers read at most so many entries in a decode step,
+    None = all.
     """
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
-    def __new__(cls, /, name: str, record: SupportsIndex | SupportsGetItem[int, SupportsIndex], layers: SupportsGetItem[int, SupportsIndex], *, kind: str = "entries", window: SupportsIndex | None = None, ratio: SupportsIndex = 1, format: str = "opaque", page_entries: SupportsIndex = 0, align: SupportsIndex = 1, heads: SupportsIndex = 0, draft: bool = False, elements: SupportsIndex = 0, span: SupportsIndex | None = None, feeds_entries_only: bool = False) -> Group: ...
+    def __new__(cls, /, name: str, record: SupportsIndex | SupportsGetItem[int, SupportsIndex], layers: SupportsGetItem[int, SupportsIndex], *, kind: str = "entries", window: SupportsIndex | None = None, ratio: SupportsIndex = 1, format: str = "opaque", page_entries: SupportsIndex = 0, align: SupportsIndex = 1, heads: SupportsIndex = 0, draft: bool = False, elements: SupportsIndex = 0, span: SupportsIndex | None = None, feeds_entries_only: bool = False, reads: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex | None]] = ...) -> Group: ...
     def __repr__(self, /) -> str: ...
     @property
     def align(self, /) -> int:
@@ -274,6 +360,7 @@ class KeyedLease:
         """
         The object of key i.
         """
+    def __iter__(self, /) -> Iterator[View]: ...
     def __len__(self, /) -> int:
         """
         Number of objects that were given.
@@ -345,10 +432,20 @@ class Layout:
         """
         Bytes of one block's body.
         """
-    @staticmethod
-    def by_hand(name: str, block_tokens: SupportsIndex, groups: SupportsGetItem[int, Group]) -> Layout:
+    @property
+    def bounded_replay_tokens(self, /) -> int | None:
         """
-        A layout from groups written out by hand.
+        Tokens of a bounded replay, or None where the model was not made for one.
+        """
+    @staticmethod
+    def by_hand(name: str, block_tokens: SupportsIndex, groups: SupportsGetItem[int, Group], *, form: str = "by hand", model_layers: SupportsIndex = 0) -> Layout:
+        """
+        A layout from groups written out by hand. form names the engine and record formats,
+        model_layers the layers of the model where some own no cache.
+        """
+    def bytes_per_token(self, /, *, padded: bool = False) -> Any:
+        """
+        Bytes per token of all entries groups, as an exact fraction.
         """
     def canonical(self, /) -> bytes:
         """
@@ -359,15 +456,64 @@ class Layout:
         """
         Bytes of a checkpoint at a block end; 0 without state there.
         """
+    def describe(self, /) -> str:
+        """
+        The layout as a small table for people.
+        """
+    def elements_per_token(self, /) -> Any:
+        """
+        Numbers cached per token over all layers, as an exact fraction.
+        """
+    def entries_per_token(self, /) -> Any:
+        """
+        Entries per token over all owner layers, as an exact fraction.
+        """
+    def entry_bytes(self, /, n: SupportsIndex, *, padded: bool = False) -> int:
+        """
+        Bytes of all entries groups at n tokens.
+        """
+    def exact_replay_tokens(self, /, *, below: SupportsIndex | None = None) -> int | None:
+        """
+        Tokens to recompute over stored entries to rebuild windows and states exactly, or None where
+        a state is recurrent. below counts the layers below one layer only.
+        """
     @property
     def form(self, /) -> str:
         """
         The engine and record formats whose bytes these are.
         """
+    @staticmethod
+    def from_hf_config(config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False) -> Layout:
+        """
+        The layout of a transformers configuration: an object, a dict, a config.json or a folder
+        that holds one. Raises kvstore.layouts.CannotPlace with the field that has no place.
+        """
+    def group_bytes(self, /, n: SupportsIndex, *, padded: bool = False, held: bool = False) -> list[int]:
+        """
+        Bytes of each group at n tokens, as a list in group order.
+        """
+    def group_read_bytes(self, /, n: SupportsIndex) -> list[int]:
+        """
+        The same by group, in group order.
+        """
     @property
     def groups(self, /) -> list[Group]:
         """
         The groups, in their order in the objects.
+        """
+    def layer_bytes(self, /, layer: SupportsIndex, n: SupportsIndex, *, padded: bool = False) -> int:
+        """
+        Bytes of one layer over all groups at n tokens.
+        """
+    @property
+    def max_window(self, /) -> int:
+        """
+        The largest window in tokens; 0 without window groups.
+        """
+    @property
+    def model_layers(self, /) -> int:
+        """
+        Layers of the model.
         """
     @property
     def name(self, /) -> str:
@@ -375,25 +521,74 @@ class Layout:
         Name of the architecture.
         """
     @staticmethod
+    def named(name: str, form: str | None = None, *, draft: bool = False, toml: str | None = None, origin: str = "toml") -> Layout:
+        """
+        The layout of an architecture of the registry, in its default form or the one named. With
+        draft=True the groups of draft (MTP) layers are included. toml is the text of a user's file
+        whose entries are added, origin its name in errors.
+        """
+    @staticmethod
     def opaque(name: str, block_tokens: SupportsIndex, groups: SupportsGetItem[int, Group], *, form: str = "opaque", split_by_group: bool = False) -> Layout:
         """
         A layout whose sizes, kinds and windows a serving engine tells. With split_by_group each
         group is an object of its own.
+        """
+    @property
+    def owner_layers(self, /) -> int:
+        """
+        Layers that own entries.
         """
     def page(self, /, group: SupportsIndex | str, layer: SupportsIndex) -> tuple[str, int, int] | None:
         """
         (area, offset, length) in bytes of one group's page of one owner layer; area is "body",
         "window" or "checkpoint". group is a name or an index. None when the layer owns no page.
         """
+    def persistent_per_token(self, /, interval: SupportsIndex | None, *, windows: bool = True, tails: str = "exact", padded: bool = False) -> Any:
+        """
+        Bytes stored per token with a resume point every `interval` tokens, as an exact fraction;
+        None = entries only.
+        """
+    def rank_bytes(self, /, n: SupportsIndex, sizes: tuple[SupportsIndex, SupportsIndex, SupportsIndex], rank: tuple[SupportsIndex, SupportsIndex, SupportsIndex] = ..., *, padded: bool = False) -> list[int]:
+        """
+        Bytes of each group that rank (tp, pp, cp) of a deployment of sizes (tp, pp, cp) holds.
+        """
+    def read_bytes(self, /, n: SupportsIndex) -> int:
+        """
+        Cache bytes that one decode step at n tokens reads.
+        """
+    def request_bytes(self, /, n: SupportsIndex, *, padded: bool = False) -> int:
+        """
+        Bytes that one request of n tokens occupies: entries, held windows and rings.
+        """
+    def resume_point_bytes(self, /, *, windows: bool = True, tails: str = "exact", padded: bool = False) -> int:
+        """
+        Bytes of one resume point besides the entries. tails is "none", "exact" or "engine".
+        """
+    def ring_bytes(self, /) -> int:
+        """
+        Bytes of all state groups as engines hold them for a running request.
+        """
     @property
     def split_by_group(self, /) -> bool:
         """
         Whether each group is an object of its own.
         """
+    def state_bytes(self, /, n: SupportsIndex, *, padded: bool = False) -> int:
+        """
+        Bytes of all state groups at n tokens, open pooling groups included.
+        """
+    def tp_copies(self, /, tp: SupportsIndex) -> list[int]:
+        """
+        Copies of each group's bytes that tp tensor ranks hold.
+        """
     @property
     def window_bytes(self, /) -> int:
         """
         Bytes of one block's window object; 0 without window groups.
+        """
+    def window_bytes_at(self, /, n: SupportsIndex, *, padded: bool = False, held: bool = False) -> int:
+        """
+        Bytes of all window groups at n tokens: min(n, w - 1) rows, or min(n, w) with held=True.
         """
 
 @final
@@ -411,6 +606,7 @@ class Lease:
         """
         The body of one block; negative numbers count from the last.
         """
+    def __iter__(self, /) -> Iterator[View]: ...
     def __len__(self, /) -> int: ...
     def __repr__(self, /) -> str: ...
     @property
@@ -659,6 +855,76 @@ class Plan:
         """
 
 @final
+class ResumePlan:
+    """
+    From where a prompt can go on, what to read for that and what to compute. Lengths in tokens,
+    ranges in blocks as (first, one past the last).
+    """
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __repr__(self, /) -> str: ...
+    @property
+    def bodies(self, /) -> tuple[int, int]:
+        """
+        Bodies to read.
+        """
+    @property
+    def checkpoint(self, /) -> int | None:
+        """
+        The checkpoint to read, in tokens, or None.
+        """
+    @property
+    def cost(self, /) -> float | None:
+        """
+        Its cost, when costs were given.
+        """
+    @property
+    def extra_ids(self, /) -> int:
+        """
+        Token ids needed before replay_start.
+        """
+    @property
+    def matched(self, /) -> int:
+        """
+        Tokens whose entries are stored without a hole.
+        """
+    @property
+    def mode(self, /) -> str:
+        """
+        "plain", "checkpoint", "exact_replay", "bounded_replay" or "nothing".
+        """
+    @property
+    def read_bytes(self, /) -> int:
+        """
+        Bytes to read.
+        """
+    @property
+    def recompute_layer_tokens(self, /) -> int:
+        """
+        Layers times tokens to compute.
+        """
+    @property
+    def recompute_tokens(self, /) -> int:
+        """
+        Tokens to compute.
+        """
+    @property
+    def replay_start(self, /) -> int:
+        """
+        First token to compute.
+        """
+    @property
+    def usable(self, /) -> int:
+        """
+        The resume point: tokens whose stored entries are used.
+        """
+    @property
+    def windows(self, /) -> tuple[int, int]:
+        """
+        Window objects to read.
+        """
+
+@final
 class Status:
     """
     Answer for one item of a put or prefetch.
@@ -692,6 +958,7 @@ class Statuses:
     Statuses in the order of the items.
     """
     def __getitem__(self, index: SupportsIndex, /) -> Status: ...
+    def __iter__(self, /) -> Iterator[Status]: ...
     def __len__(self, /) -> int: ...
     def __repr__(self, /) -> str: ...
     @property
@@ -815,8 +1082,9 @@ class View:
 
     torch has no read-only tensors and writes through them. So `torch.from_dlpack(view)` is a copy;
     `torch.from_dlpack(view, copy=False)` and `torch.frombuffer(view, ...)` are views, to be read
-    only. What is written through one never reaches another reader: while a view of it lives, the
-    object is read from disk, and then verified before it is trusted again. In a store with
+    only. What is written through one never reaches another reader: while this object or an array
+    made from it lives, others read from disk, and the memory is verified before it is trusted
+    again. In a store with
     `arena="shared"` such a write is a segmentation fault.
 
     After a fork, views must not be touched in the child: the memory is not mapped there.
@@ -847,9 +1115,27 @@ class View:
         Number of bytes.
         """
 
+def architectures(toml: str | None = None, *, origin: str = "toml") -> list[Architecture]:
+    """
+    All architectures of the registry, in its order. toml is the text of a user's file whose entries
+    are added, origin its name in errors.
+    """
+
+def capacity_blocks(capacity: str, unique_blocks: SupportsIndex) -> int:
+    """
+    The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
+    """
+
 def close_all() -> None:
     """
     Closes every store of this process, within a few seconds; the package calls it at exit.
+    """
+
+def keep(layout: Layout, start: SupportsIndex, end: SupportsIndex, prompt_tokens: SupportsIndex, *, every: SupportsIndex | None = None, prompt_end: bool = True, output_end: bool = True, windows: str = "trailing") -> tuple[list[int], list[int], list[int]]:
+    """
+    What a policy keeps of the computed tokens start..end: (resume points, checkpoints, blocks whose
+    windows are kept). every is the interval of periodic points, windows is "all", "trailing" or
+    "none".
     """
 
 def open(path: Paths, *, host_bytes: Size | None = None, disk_bytes: Size | None = None, max_disk_bytes: Size | None = None, objects: SupportsIndex | None = None, disk_objects: SupportsIndex | None = None, arena: str = "private", verify: str = "crossings", read_only: bool = False, write_budget_per_day: Size | None = None, leaf_first: bool = True, io_threads: SupportsIndex | None = None, lock_wait: Seconds | None = None, room_wait: Seconds | None = None, read_deadline: Seconds | None = None, close_deadline: Seconds | None = None, lease_deadline: Seconds | None = None) -> Store:
@@ -893,14 +1179,26 @@ def read_trace(path: str | PathLike[str], head: SupportsIndex | None = None) -> 
     read.
     """
 
-def simulate(path: str | PathLike[str], policy: str, capacities: SupportsGetItem[int, str], head: SupportsIndex | None = None) -> list[dict[str, Any]]:
+def records() -> list[tuple[str, list[int], str]]:
+    """
+    All named record formats as (name, bytes per entry of each plane, source).
+    """
+
+def resume_plan(layout: Layout, n_tokens: SupportsIndex, bodies: SupportsIndex, *, windows: set[SupportsIndex] = ..., checkpoints: set[SupportsIndex] = ..., costs: tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex] | None = None, allow_approximate: bool = False) -> ResumePlan:
+    """
+    Plans the resume of a prompt of n_tokens, of which the first `bodies` blocks have stored bodies,
+    the blocks in `windows` window objects, and the token counts in `checkpoints` checkpoints. costs
+    is (cost of a token, cost of a byte).
+    """
+
+def simulate(path: str | PathLike[str], policy: str, capacities: SupportsGetItem[int, str], head: SupportsIndex | None = None, *, per_request: bool = False) -> list[dict[str, Any]]:
     """
     Replays a trace from an empty store at each capacity: blocks ("1827") or a share of the
     trace's unique blocks ("1%"). The policy is "leaf-lru", "lru" or "optimum".
 
     Gives a dict per capacity: `trace`, `policy`, `capacity`, `capacity_blocks`, `requests`,
     `blocks_requested`, `blocks_hit`, `hit_ratio`, `blocks_written`, `bytes_written_per_byte_hit`
-    (None without a hit).
+    (None without a hit); with per_request also `hits`, the blocks that each request hit.
     """
 
 def trace_info(path: str | PathLike[str], head: SupportsIndex | None = None) -> dict[str, Any]:
@@ -908,4 +1206,11 @@ def trace_info(path: str | PathLike[str], head: SupportsIndex | None = None) -> 
     Counts of a trace: a dict of `requests`, `blocks_requested` and `unique_blocks`.
 
     Raises ValueError where an id stands for more than one block and its whole prefix.
+    """
+
+def usage_tokens(prompt_tokens: SupportsIndex, matched: SupportsIndex, usable: SupportsIndex, *, unit: SupportsIndex = 64) -> tuple[int, int, int, int | None]:
+    """
+    Disk context caching's arithmetic: (prompt, hit and miss tokens, first unit that differs or
+    None) of a prompt of which the first `matched` tokens are stored and the first `usable` can be
+    used.
     """
