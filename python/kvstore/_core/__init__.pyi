@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, final
 from typing_extensions import CapsuleType
 
-__all__ = ["Answers", "Architecture", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "architectures", "capacity_blocks", "close_all", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
+__all__ = ["Answers", "Architecture", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "architectures", "capacity_blocks", "check", "clear_namespaces", "close_all", "existing_limits", "inspect", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
 
 @final
 class Answers:
@@ -1126,9 +1126,35 @@ def capacity_blocks(capacity: str, unique_blocks: SupportsIndex) -> int:
     The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
     """
 
+def check(store: Store, *, repair: bool = False, progress: Any | None = None) -> dict:
+    """
+    Reads every object on disk and compares it with its checksum; with repair those that fail are
+    removed. progress is called now and then with objects done and in all.
+
+    Gives `objects` and `bytes` read, `removed`, and `damaged`: a dict per object that failed, of
+    `kind`, `namespace`, `segment`, `slot`, `bytes`, `key` (32 hex digits) and `why`.
+    """
+
+def clear_namespaces(store: Store, digest: str, *, erase: bool = False) -> int:
+    """
+    Makes everything in the namespaces whose digest begins with these hex digits unreachable; the
+    number of objects. All namespaces begin with "". erase=True also overwrites them.
+    """
+
 def close_all() -> None:
     """
     Closes every store of this process, within a few seconds; the package calls it at exit.
+    """
+
+def existing_limits(path: str | PathLike[str]) -> dict:
+    """
+    Limits with which the store in a directory can be opened without changing it: a dict of
+    `disk_bytes` and `objects`. Nothing is opened, and nothing is made where no store is.
+    """
+
+def inspect(store: Store) -> dict:
+    """
+    What a store is made of: identity, limits, classes, segments and namespaces, in dicts.
     """
 
 def keep(layout: Layout, start: SupportsIndex, end: SupportsIndex, prompt_tokens: SupportsIndex, *, every: SupportsIndex | None = None, prompt_end: bool = True, output_end: bool = True, windows: str = "trailing") -> tuple[list[int], list[int], list[int]]:
