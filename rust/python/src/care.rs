@@ -11,9 +11,10 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::border::engine;
 use crate::errors::{invalid, raise};
+use crate::hints::Snapshot;
 use crate::store::Store;
 
-type Dict<'py> = PyResult<Bound<'py, PyDict>>;
+type Dict<'py> = PyResult<Snapshot<'py>>;
 
 /// How often a check tells how far it is.
 const EVERY: Duration = Duration::from_millis(100);
@@ -22,11 +23,12 @@ const EVERY: Duration = Duration::from_millis(100);
 /// `disk_bytes` and `objects`. Nothing is opened, and nothing is made where no store is.
 #[pyfunction]
 pub(crate) fn existing_limits(py: Python<'_>, path: PathBuf) -> Dict<'_> {
-    let options = engine(py, || Options::of_existing(&path))?.map_err(|error| raise(&error))?;
+    let options =
+        engine(py, move || Options::of_existing(&path))?.map_err(|error| raise(&error))?;
     let dict = PyDict::new(py);
     dict.set_item("disk_bytes", options.disk_bytes)?;
     dict.set_item("objects", options.objects)?;
-    Ok(dict)
+    Ok(dict.into())
 }
 
 /// Reads every object on disk and compares it with its checksum; with repair those that fail are
@@ -45,14 +47,15 @@ pub(crate) fn check<'py>(
     let store = store.engine()?;
     let mut told = Instant::now();
     let mut failed: PyResult<()> = Ok(());
-    let report = engine(py, || {
+    let outcome = &mut failed;
+    let report = engine(py, move || {
         store.check(repair, |done, of| {
             let Some(progress) = progress.as_ref().filter(|_| told.elapsed() >= EVERY) else {
                 return;
             };
             told = Instant::now();
-            if failed.is_ok() {
-                failed = Python::attach(|py| progress.call1(py, (done, of)).map(|_| ()));
+            if outcome.is_ok() {
+                *outcome = Python::attach(|py| progress.call1(py, (done, of)).map(|_| ()));
             }
         })
     })?;
@@ -67,7 +70,7 @@ fn checked<'py>(py: Python<'py>, report: &CheckReport) -> Dict<'py> {
     dict.set_item("bytes", report.bytes)?;
     dict.set_item("removed", report.removed)?;
     dict.set_item("damaged", PyList::new(py, damaged.collect::<PyResult<Vec<_>>>()?)?)?;
-    Ok(dict)
+    Ok(dict.into())
 }
 
 fn damage_dict<'py>(py: Python<'py>, damage: &Damage) -> Dict<'py> {
@@ -86,7 +89,7 @@ fn damage_dict<'py>(py: Python<'py>, damage: &Damage) -> Dict<'py> {
     dict.set_item("bytes", damage.length)?;
     dict.set_item("key", hex(&damage.fingerprint))?;
     dict.set_item("why", &damage.why)?;
-    Ok(dict)
+    Ok(dict.into())
 }
 
 /// What a store is made of: identity, limits, classes, segments and namespaces, in dicts.
@@ -128,7 +131,7 @@ pub(crate) fn inspect<'py>(py: Python<'py>, store: &Store) -> Dict<'py> {
         namespaces.append(row)?;
     }
     dict.set_item("namespaces", namespaces)?;
-    Ok(dict)
+    Ok(dict.into())
 }
 
 fn described<'py>(py: Python<'py>, description: &Description) -> Dict<'py> {
@@ -147,7 +150,7 @@ fn described<'py>(py: Python<'py>, description: &Description) -> Dict<'py> {
         axes.set_item(&axis.name, (axis.rank, axis.size))?;
     }
     dict.set_item("axes", axes)?;
-    Ok(dict)
+    Ok(dict.into())
 }
 
 /// Makes everything in the namespaces whose digest begins with these hex digits unreachable; the

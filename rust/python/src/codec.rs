@@ -19,6 +19,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::hints::Snapshot;
+
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
@@ -222,7 +224,7 @@ pub(crate) mod codec {
 
     /// One dictionary per preset.
     #[pyfunction]
-    fn presets(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    fn presets(py: Python<'_>) -> PyResult<Vec<Snapshot<'_>>> {
         let one = |preset: &kvstore_codec::scheme::presets::Preset| {
             let dict = PyDict::new(py);
             let Block { rows, cols } = preset.scheme.block;
@@ -239,7 +241,7 @@ pub(crate) mod codec {
                 if preset.scheme.pack == Pack::Bytes { 8 } else { preset.scheme.element.bits() },
             )?;
             dict.set_item("words_along_rows", preset.scheme.rows_per_word())?;
-            Ok(dict)
+            Ok(dict.into())
         };
         kvstore_codec::scheme::presets::all().iter().map(one).collect()
     }
@@ -377,7 +379,7 @@ pub(crate) mod codec {
 
     /// One dictionary per record format.
     #[pyfunction]
-    fn formats(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    fn formats(py: Python<'_>) -> PyResult<Vec<Snapshot<'_>>> {
         let one = |format: &record::Format| {
             let dict = PyDict::new(py);
             dict.set_item("name", format.name)?;
@@ -389,7 +391,7 @@ pub(crate) mod codec {
             dict.set_item("data_bytes", format.data_bytes)?;
             dict.set_item("tail_bytes", format.tail_bytes)?;
             dict.set_item("page_multiple", format.page_multiple)?;
-            Ok(dict)
+            Ok(dict.into())
         };
         record::all().iter().map(one).collect()
     }

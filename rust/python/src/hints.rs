@@ -125,3 +125,9 @@ results! {
     /// A DLPack capsule.
     Capsule = pyo3::type_hint_identifier!("typing_extensions", "CapsuleType");
 }
+
+impl<'py> From<Bound<'py, PyDict>> for Snapshot<'py> {
+    fn from(dict: Bound<'py, PyDict>) -> Self {
+        Self(dict.into_any())
+    }
+}

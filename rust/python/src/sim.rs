@@ -63,7 +63,7 @@ pub(crate) fn trace_info(
     dict.set_item("requests", info.requests)?;
     dict.set_item("blocks_requested", info.blocks_requested)?;
     dict.set_item("unique_blocks", info.unique_blocks)?;
-    Ok(Snapshot(dict.into_any()))
+    Ok(dict.into())
 }
 
 /// Replays a trace from an empty store at each capacity: blocks ("1827") or a share of the
@@ -103,7 +103,7 @@ pub(crate) fn simulate<'py>(
         if per_request {
             row.set_item("hits", hits)?;
         }
-        Ok(Snapshot(row.into_any()))
+        Ok(row.into())
     });
     rows.collect()
 }

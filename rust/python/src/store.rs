@@ -147,7 +147,7 @@ impl Store {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Snapshot<'py>> {
         let store = self.shared.engine()?;
         let stats = engine(py, || store.stats())?;
-        stats::dict(py, &stats).map(|dict| Snapshot(dict.into_any()))
+        stats::dict(py, &stats).map(Snapshot::from)
     }
 
     /// Writes what is pending and flushes the device, for up to timeout seconds (60 when None).
