@@ -69,7 +69,7 @@ bench: build $(VENV)/.demo ## measure against the raw device
 	$(BIN)/kvstore bench --path $(or $(BENCH_PATH),target/bench)
 
 wheel: $(VENV)/.build ## dist/*.whl
-	$(MATURIN) build --release --locked --out dist
+	$(MATURIN) build --release --locked --strip --out dist
 
 weights: build $(VENV)/.torch ## train the demo model again (half an hour)
 	$(BIN)/python -m kvstore.models.demo.train

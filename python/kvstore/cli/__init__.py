@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=f"kvstore {name}",
         description=module.__doc__,
         formatter_class=RawDescriptionHelpFormatter,
+        conflict_handler="resolve",  # a command may say more about --json
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     module.add_arguments(parser)
