@@ -22,9 +22,9 @@ __all__ = ["GENERATED", "OTHERS", "Clock", "digests", "load_model", "namespace",
 
 GENERATED = 64
 """Tokens that each process generates behind the long prompt."""
-OTHERS = 12
+OTHERS = 4
 """Further prompts that the first process stores, again and again for other tenants."""
-OTHER_TOKENS = 520
+OTHER_TOKENS = 2056
 
 
 class Clock:

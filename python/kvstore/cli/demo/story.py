@@ -19,9 +19,11 @@ from kvstore.cli.output import WrongUse
 
 __all__ = ["tell"]
 
-BEGUN = 24
-ANSWERED = 12
+BEGUN = 16
+ANSWERED = 8
 """When the kill comes: so many puts are begun, and so many of them acknowledged."""
+ATTEMPTS = 5
+"""The kill is meant to come in the middle of a put. Between two of them it proves nothing."""
 
 
 def tell(directory: Path, tokens: int, *, quiet: bool) -> dict[str, Any]:
@@ -30,8 +32,13 @@ def tell(directory: Path, tokens: int, *, quiet: bool) -> dict[str, Any]:
     tenant = f"demo-{secrets.token_hex(4)}"
     say = Telling(quiet=quiet)
     say.opening(directory)
-    first = _write(directory, tokens, tenant, say)
-    second = _restore(directory, tokens, tenant, first, say)
+    for attempt in range(ATTEMPTS):
+        part = f"{tenant}-{attempt}"
+        first = _write(directory, tokens, part, say)
+        second = _restore(directory, tokens, part, first, say)
+        if not all(put["whole"] for put in second["others"]):
+            break
+        say.between()
     with open_store(directory) as store:
         report = _core.check(store)
     found = _compare(first, second, report, tokens)

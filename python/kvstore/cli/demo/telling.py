@@ -55,7 +55,9 @@ class Telling:
         elif name == "generated":
             self._step("generate", f"{len(told['generated']['tokens'])} tokens")
         elif name == "prepared":
-            self._step("put more", f"{len(told['prepared']['digests'])} prompts, over and over")
+            self._step(
+                "put more", f"{len(told['prepared']['digests'])} prompts, for tenant after tenant"
+            )
 
     def killed(self, told: dict[str, Any]) -> None:
         pending = len(told["begun"]) - len(told["answered"])
@@ -75,6 +77,11 @@ class Telling:
         self._step("prefill", f"the last {tokens - disk['usable']}", disk["seconds"]["rest"])
         self._step("generate", f"{len(disk['tokens'])} tokens")
         self._step("again", f"{host['usable']:,} tokens from memory", host["seconds"]["restore"])
+
+    def between(self) -> None:
+        """The kill came too late for what the demo shows."""
+        self._line()
+        self._line("   The kill came between two puts, all are whole. Once more:")
 
     def closing(self, found: dict[str, Any]) -> None:
         """The figures, and what to try next."""
