@@ -17,6 +17,7 @@ impl Avx2 {
 impl Simd for Avx2 {
     type W = __m256i;
     type F = __m256i;
+    type T = __m256i;
 
     const LANES: usize = 16;
     const BYTE_TABLE: bool = false;
@@ -176,17 +177,31 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn lookup(self, index: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
-        // SAFETY: AVX2 by the token; a table is 16 bytes.
+    fn moved_table(self, entries: &[u16; 8], shift: u16) -> __m256i {
+        // SAFETY: AVX2 by the token; the entries are 16 bytes.
         unsafe {
-            let table = _mm_loadu_si128(tables[0].as_ptr().cast());
+            let entries = _mm_loadu_si128(entries.as_ptr().cast());
+            let others = _mm_setr_epi16(0, -1, -1, -1, -1, -1, -1, -1);
+            let shift = _mm_and_si128(_mm_set1_epi16(shift.cast_signed()), others);
             let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
             // Bytes 0 to 7 low halves, 8 to 15 high halves: one shuffle finds both.
-            let table = _mm256_broadcastsi128_si256(_mm_shuffle_epi8(table, order));
-            let both = _mm256_or_si256(index, _mm256_slli_epi16(index, 8));
-            let both = _mm256_add_epi16(both, _mm256_set1_epi16(0x0800));
-            _mm256_shuffle_epi8(table, both)
+            let bytes = _mm_shuffle_epi8(_mm_add_epi16(entries, shift), order);
+            _mm256_broadcastsi128_si256(bytes)
         }
+    }
+
+    #[inline(always)]
+    fn look(self, table: __m256i, index: __m256i) -> __m256i {
+        // SAFETY: AVX2 by the token.
+        unsafe {
+            let both = _mm256_or_si256(index, _mm256_slli_epi16(index, 8));
+            _mm256_shuffle_epi8(table, _mm256_add_epi16(both, _mm256_set1_epi16(0x0800)))
+        }
+    }
+
+    #[inline(always)]
+    fn lookup(self, index: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
+        self.look(self.moved_table(tables[0], 0), index)
     }
 
     #[inline(always)]
@@ -206,7 +221,6 @@ impl Simd for Avx2 {
         or(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
         xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
         add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
-        sub(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi16(a, b) }
         sub_saturating(a: __m256i, b: __m256i) -> __m256i { _mm256_subs_epi16(a, b) }
         min(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi16(a, b) }
         max(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi16(a, b) }

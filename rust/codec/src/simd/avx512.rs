@@ -42,6 +42,7 @@ const fn e4m3_subnormals() -> [u8; 128] {
 impl<const VBMI: bool> Simd for Avx512<VBMI> {
     type W = __m512i;
     type F = __m512i;
+    type T = __m512i;
 
     const LANES: usize = 32;
     const BYTE_TABLE: bool = VBMI;
@@ -211,6 +212,22 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
+    fn moved_table(self, entries: &[u16; 8], shift: u16) -> __m512i {
+        // SAFETY: AVX-512 by the token; the entries are 16 bytes.
+        unsafe {
+            let entries = _mm512_broadcast_i32x4(_mm_loadu_si128(entries.as_ptr().cast()));
+            let shift = _mm512_set1_epi16(shift.cast_signed());
+            _mm512_mask_add_epi16(entries, 0xFEFE_FEFE, entries, shift)
+        }
+    }
+
+    #[inline(always)]
+    fn look(self, table: __m512i, index: __m512i) -> __m512i {
+        // SAFETY: AVX-512 by the token.
+        unsafe { _mm512_permutexvar_epi16(index, table) }
+    }
+
+    #[inline(always)]
     fn lookup(self, index: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
         // SAFETY: AVX-512 by the token; a table is 16 bytes.
         unsafe {
@@ -266,7 +283,6 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         or(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
         xor(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
         add(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi16(a, b) }
-        sub(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi16(a, b) }
         sub_saturating(a: __m512i, b: __m512i) -> __m512i { _mm512_subs_epi16(a, b) }
         min(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi16(a, b) }
         max(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi16(a, b) }

@@ -10,6 +10,8 @@ pub(super) trait Simd: Copy {
     type W: Copy;
     /// fp32 or int32.
     type F: Copy;
+    /// A table of eight words.
+    type T: Copy;
 
     /// Words of a vector.
     const LANES: usize;
@@ -34,7 +36,6 @@ pub(super) trait Simd: Copy {
     fn or(self, a: Self::W, b: Self::W) -> Self::W;
     fn xor(self, a: Self::W, b: Self::W) -> Self::W;
     fn add(self, a: Self::W, b: Self::W) -> Self::W;
-    fn sub(self, a: Self::W, b: Self::W) -> Self::W;
     fn sub_saturating(self, a: Self::W, b: Self::W) -> Self::W;
     fn min(self, a: Self::W, b: Self::W) -> Self::W;
     fn max(self, a: Self::W, b: Self::W) -> Self::W;
@@ -54,6 +55,10 @@ pub(super) trait Simd: Copy {
     fn byte_table(self, index: Self::W, table: &[u8; 64]) -> Self::W;
     /// 1 where a word has any of the bits, else 0.
     fn any_bit(self, v: Self::W, bits: u16) -> Self::W;
+    /// A table whose entries but the first have `shift` added.
+    fn moved_table(self, entries: &[u16; 8], shift: u16) -> Self::T;
+    /// Entries by index; anything for an index above 7.
+    fn look(self, table: Self::T, index: Self::W) -> Self::W;
     /// 8-entry tables for words 0 to 15 and 16 to 31; indices are below 8.
     fn lookup(self, index: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
     /// E4M3 codes of magnitudes below 2^-6, given as bf16.

@@ -1,7 +1,8 @@
 //! Codes to bf16.
 
 use super::{
-    E5M2, Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut, round_int,
+    E4M3, E5M2, Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut,
+    round_int,
 };
 use crate::element::Element;
 use crate::float::BF16_NAN;
@@ -85,43 +86,50 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     }
 }
 
-/// 8-bit float codes to bf16, their exponents moved by `shift` (a multiple of 128); zero stays zero.
-#[inline(always)]
-fn fp8_words<S: Simd>(s: S, format: Fp8, steps: &[u16; 8], shift: u16, v: S::W) -> S::W {
-    let magnitude = s.and(v, s.splat(0x7F));
-    let up = 7 - format.mantissa;
-    let base = (((format.lowest - 1) << 7) as u16).wrapping_add(shift);
-    let normal = s.add(s.shl(magnitude, up), s.splat(base));
-    let (zero, seven) = (s.splat(0), s.splat(7));
-    // Subnormals by table; the shift is added where there is something to move.
-    let step = s.lookup(s.and(magnitude, seven), [steps, steps]);
-    let moved = s.add(step, s.if_above(magnitude, zero, s.splat(shift), zero));
-    let first_normal = s.splat(1 << format.mantissa);
-    let value = s.if_above(first_normal, magnitude, moved, normal);
-    let sign = s.shl(s.and(v, s.splat(0x80)), 8);
-    let signed = s.or(value, sign);
-    // Above the largest finite code: E5M2 has an infinity, then NaN without a sign.
-    let special = s.if_above(magnitude, s.splat(format.largest as u16), s.splat(BF16_NAN), signed);
-    if format.mantissa == E5M2.mantissa {
-        let infinity = s.or(s.splat(0x7F80), sign);
-        let above = s.if_above(magnitude, s.splat(0x7C), special, infinity);
-        return s.if_above(magnitude, s.splat(0x7B), above, signed);
+/// How 8-bit float codes become bf16 with their exponents moved by a shift (a multiple of 128).
+struct Fp8Words<S: Simd> {
+    format: Fp8,
+    /// What is added to shifted normal codes.
+    base: S::W,
+    /// Subnormals.
+    steps: S::T,
+}
+
+impl<S: Simd> Fp8Words<S> {
+    #[inline(always)]
+    fn new(s: S, element: Element, shift: u16) -> Self {
+        let (format, steps) = match element {
+            Element::E5M2 => (E5M2, &E5M2_STEPS),
+            _ => (E4M3, &E4M3_STEPS),
+        };
+        let base = (((format.lowest - 1) << 7) as u16).wrapping_add(shift);
+        Self { format, base: s.splat(base), steps: s.moved_table(steps, shift) }
     }
-    special
+
+    #[inline(always)]
+    fn decode(&self, s: S, v: S::W) -> S::W {
+        let format = self.format;
+        let magnitude = s.and(v, s.splat(0x7F));
+        let normal = s.add(s.shl(magnitude, 7 - format.mantissa), self.base);
+        let step = s.look(self.steps, magnitude);
+        let value = s.if_above(s.splat(1 << format.mantissa), magnitude, step, normal);
+        let sign = s.shl(s.and(v, s.splat(0x80)), 8);
+        let signed = s.or(value, sign);
+        let nan = s.splat(BF16_NAN);
+        if format.mantissa == E5M2.mantissa {
+            // Above the largest finite code an infinity, then NaN without a sign.
+            let infinity = s.or(s.splat(0x7F80), sign);
+            let above = s.if_above(magnitude, s.splat(0x7C), nan, infinity);
+            return s.if_above(magnitude, s.splat(0x7B), above, signed);
+        }
+        s.if_above(magnitude, s.splat(0x7E), nan, signed)
+    }
 }
 
 /// bf16 bits of E4M3's 0 to 7 steps of 2^-9.
 const E4M3_STEPS: [u16; 8] = [0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60];
 /// bf16 bits of E5M2's 0 to 3 steps of 2^-16.
 const E5M2_STEPS: [u16; 8] = [0, 0x3780, 0x3800, 0x3840, 0, 0, 0, 0];
-
-#[inline(always)]
-const fn steps(element: Element) -> &'static [u16; 8] {
-    match element {
-        Element::E5M2 => &E5M2_STEPS,
-        _ => &E4M3_STEPS,
-    }
-}
 
 /// What a power-of-two scale adds to bf16 exponents.
 #[inline(always)]
@@ -134,13 +142,12 @@ fn power8<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u1
     if !moves_exponents(code) {
         return false;
     }
-    let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
+    let words = Fp8Words::new(s, job.scheme.element, shift(code));
     let mut i = 0;
     while i < target.len() {
         let y = part_mut(target, i, S::LANES);
         let c = part(codes, i, S::LANES);
-        let words = fp8_words(s, format, steps, shift(code), s.load_bytes(c));
-        s.store(words, y, job.stream);
+        s.store(words.decode(s, s.load_bytes(c)), y, job.stream);
         i += S::LANES;
     }
     true
@@ -157,13 +164,13 @@ fn scaled8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut 
     if !ordinary(scale) {
         return false;
     }
-    let (format, steps) = (Fp8::of(job.scheme.element), steps(job.scheme.element));
+    let codes_to_words = Fp8Words::new(s, job.scheme.element, 0);
     let by = s.splat_float(scale);
     let mut i = 0;
     while i < target.len() {
         let y = part_mut(target, i, S::LANES);
         let c = part(codes, i, S::LANES);
-        let words = fp8_words(s, format, steps, 0, s.load_bytes(c));
+        let words = codes_to_words.decode(s, s.load_bytes(c));
         let (even, odd) = (s.multiply(s.even(words), by), s.multiply(s.odd(words), by));
         s.store(narrow(s, even, odd), y, job.stream);
         i += S::LANES;
@@ -199,17 +206,15 @@ fn power4<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u1
     if !moves_exponents(code) {
         return false;
     }
-    let (shift, zero) = (s.splat(shift(code)), s.splat(0));
+    let values = s.moved_table(&E2M1_VALUES, shift(code));
     let mut i = 0;
     while i < target.len() {
         let y = part_mut(target, i, S::LANES);
         let c = part(codes, i / 2, S::LANES / 2);
         let v = s.load_nibbles(c);
-        let magnitude = s.and(v, s.splat(7));
-        let value = s.lookup(magnitude, [&E2M1_VALUES, &E2M1_VALUES]);
-        let moved = s.add(value, s.if_above(magnitude, zero, shift, zero));
+        let value = s.look(values, s.and(v, s.splat(7)));
         let sign = s.shl(s.and(v, s.splat(8)), 12);
-        s.store(s.or(moved, sign), y, job.stream);
+        s.store(s.or(value, sign), y, job.stream);
         i += S::LANES;
     }
     true

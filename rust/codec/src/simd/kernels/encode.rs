@@ -1,6 +1,6 @@
 //! bf16 to codes.
 
-use super::{Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut, round_int};
+use super::{Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut};
 use crate::element::{Element, ZeroSign};
 use crate::float::{Grid, Rounding, bf16_to_f32};
 use crate::job::{Family, Job, NvSteps, nv_steps, ordinary};
@@ -188,8 +188,8 @@ fn power8<S: Simd, const WIDE: bool>(
     let format = if WIDE { super::E5M2 } else { super::E4M3 };
     let Some(shift) = power.scale(amax, stored) else { return false };
     let drop = 7 - format.mantissa;
-    let (half, one) = (s.splat((1 << (drop - 1)) - 1), s.splat(1));
-    let base = s.splat(((format.lowest - 1) << 7) as u16);
+    let one = s.splat(1);
+    let base = s.splat(((1 << (drop - 1)) - 1 - ((format.lowest - 1) << 7)) as u16);
     let lowest = s.splat((format.lowest << 7) as u16);
     let largest = s.splat(format.largest as u16);
     let mut i = 0;
@@ -198,7 +198,7 @@ fn power8<S: Simd, const WIDE: bool>(
         let c = part_mut(codes, i, S::LANES);
         let y = shifted(s, v, shift);
         let odd = s.and(s.shr(y, drop), one);
-        let normal = s.shr(s.add(s.sub(y, base), s.add(half, odd)), drop);
+        let normal = s.shr(s.add(s.add(y, base), odd), drop);
         let subnormal = if WIDE { e5m2_subnormal(s, y) } else { s.e4m3_subnormal(y) };
         let code = s.min(s.if_above(lowest, y, subnormal, normal), largest);
         let sign = s.and(s.shr(v, 8), s.splat(0x80));
@@ -384,19 +384,16 @@ fn linear<S: Simd>(
     Some(Divisor { by: s.splat_float(by), divide })
 }
 
-/// An 8-bit float's code in the low byte of 32-bit lanes.
+/// An 8-bit float's code of a non-negative number in 32-bit lanes, not yet limited to the largest.
 #[inline(always)]
-fn fp8_code<S: Simd>(s: S, format: Fp8, quotient: S::F) -> S::F {
+fn fp8_code<S: Simd>(s: S, format: Fp8, magnitude: S::F) -> S::F {
     let drop = 23 - format.mantissa;
-    let magnitude = s.and_int(quotient, s.splat_int(0x7FFF_FFFF));
-    let rebias = s.splat_int((format.lowest - 1) << format.mantissa);
-    let normal = s.sub_int(s.shr_int(round_int(s, magnitude, drop), drop), rebias);
+    let odd = s.and_int(s.shr_int(magnitude, drop), s.splat_int(1));
+    let base = s.splat_int((1 << (drop - 1)) - 1 - ((format.lowest - 1) << 23));
+    let normal = s.shr_int(s.add_int(s.add_int(magnitude, base), odd), drop);
     let magic = s.splat_float(format.magic);
     let subnormal = s.sub_int(s.add_float(magnitude, magic), magic);
-    let below = s.splat_int(format.lowest << 23);
-    let code = s.if_above_int(below, magnitude, subnormal, normal);
-    let code = s.min_int(code, s.splat_int(format.largest));
-    s.or_int(code, s.and_int(s.shr_int(quotient, 24), s.splat_int(0x80)))
+    s.if_above_int(s.splat_int(format.lowest << 23), magnitude, subnormal, normal)
 }
 
 #[inline(always)]
@@ -414,9 +411,12 @@ fn scaled8<S: Simd>(
     while i < x.len() {
         let v = s.load(part(x, i, S::LANES));
         let c = part_mut(codes, i, S::LANES);
-        let even = fp8_code(s, format, divisor.apply(s, s.even(v)));
-        let odd = fp8_code(s, format, divisor.apply(s, s.odd(v)));
-        s.store_bytes(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
+        let magnitude = magnitudes(s, v);
+        let even = fp8_code(s, format, divisor.apply(s, s.even(magnitude)));
+        let odd = fp8_code(s, format, divisor.apply(s, s.odd(magnitude)));
+        let code = s.min(s.merge(even, s.shl_int(odd, 16)), s.splat(format.largest as u16));
+        let sign = s.and(s.shr(v, 8), s.splat(0x80));
+        s.store_bytes(s.or(code, sign), c, job.stream);
         i += S::LANES;
     }
     true
@@ -595,7 +595,8 @@ fn nv_scales<S: Simd>(s: S, nv: &NvScale, amax: S::F, multiplier: f32) -> NvLane
     let unfloored = if nv.global == Global::None { sixth } else { s.divide(sixth, by) };
     // Non-negative floats are ordered as their bits.
     let value = s.max_int(unfloored, s.splat_float(nv.floor));
-    let mut code = fp8_code(s, super::E4M3, value);
+    let code = fp8_code(s, super::E4M3, value);
+    let mut code = s.min_int(code, s.splat_int(super::E4M3.largest));
     if let Some(zero) = nv.zero_code {
         code = s.if_above_int(unfloored, s.splat_int(0), code, s.splat_int(i32::from(zero)));
     }
