@@ -310,6 +310,11 @@ impl Element {
 }
 
 impl Element {
+    /// The values of all bytes.
+    pub(crate) const fn values(self) -> &'static [f32; 256] {
+        &VALUES[self as usize]
+    }
+
     /// The codes of a whole source, one per byte.
     ///
     /// # Errors
@@ -333,10 +338,26 @@ impl Element {
     /// [`Error::Length`] unless `out` has one number per code.
     pub fn decode_all(self, codes: &[u8], out: &mut [f32]) -> Result<(), Error> {
         exact("out", out.len(), codes.len(), "elements", || format!("{} codes", codes.len()))?;
-        out.iter_mut().zip(codes).for_each(|(value, code)| *value = self.decode(*code));
+        let values = self.values();
+        out.iter_mut().zip(codes).for_each(|(value, code)| *value = values[usize::from(*code)]);
         Ok(())
     }
 }
+
+/// The values of all bytes in each format, in the order of [`Element::ALL`].
+static VALUES: [[f32; 256]; 13] = {
+    let mut values = [[0.0; 256]; 13];
+    let mut index = 0;
+    while index < 13 {
+        let mut code = 0;
+        while code < 256 {
+            values[index][code] = Element::ALL[index].decode(code as u8);
+            code += 1;
+        }
+        index += 1;
+    }
+    values
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Schemes: how a block of numbers shares a scale, as data.
 
 mod affine;
+mod dense;
 pub mod presets;
 mod scalar;
 mod scale;

@@ -2,7 +2,7 @@
 //!
 //! SIMD levels must give the same bytes; whatever they do not cover ends here.
 
-use super::{Pack, Plan, PowerStore, Quotient, Scale, Scheme, affine, scale};
+use super::{Pack, Plan, PowerStore, Quotient, Scale, Scheme, affine, dense, scale};
 use crate::e8m0;
 use crate::element::Element;
 
@@ -25,7 +25,7 @@ pub(crate) struct Planes<'a> {
 
 /// What a block's numbers are divided by, as each family wants it.
 #[derive(Clone, Copy)]
-struct Divisor {
+pub(super) struct Divisor {
     scale: f32,
     /// fl(1 / scale), or the scheme's other factor, where it multiplies.
     factor: f32,
@@ -42,7 +42,7 @@ impl Divisor {
     }
 
     #[inline]
-    fn apply(self, quotient: Quotient, value: f32) -> f32 {
+    pub(super) fn apply(self, quotient: Quotient, value: f32) -> f32 {
         match quotient {
             Quotient::Divide => value / self.scale,
             _ => value * self.factor,
@@ -152,6 +152,9 @@ pub(crate) fn encode_blocks(
     if scheme.scale == Scale::Affine {
         return affine::encode(scheme, plan, load, out);
     }
+    if plan.block_rows == 1 && dense::suits(scheme) {
+        return dense::encode(scheme, plan, load, given, out);
+    }
     let places = Codes::new(scheme, plan);
     out.codes.fill(0);
     for cell in cells(plan) {
@@ -176,20 +179,46 @@ fn encode_block<I: Copy, E: Iterator<Item = I>>(
     stored: &mut [u8],
 ) {
     let keep_nan = keeps_nan_in_amax(scheme);
-    let amax = || {
-        let largest = |most: u32, i| {
-            let magnitude = at(i).to_bits() & 0x7FFF_FFFF;
-            if magnitude > 0x7F80_0000 && !keep_nan { most } else { most.max(magnitude) }
+    let amax = each().fold(0, |most, i| larger(most, at(i), keep_nan));
+    let divisor = divide_by(scheme, given, block_col, amax, stored, |divisor| {
+        squared_error(scheme, divisor, each().map(&at))
+    });
+    each().for_each(|i| {
+        let code = match divisor {
+            Some(divisor) => {
+                scheme.element.encode(divisor.apply(scheme.quotient, at(i)), scheme.cast)
+            }
+            None => 0,
         };
-        each().fold(0, largest)
-    };
-    let divisor = match scheme.scale {
+        put(codes, i, code);
+    });
+}
+
+/// The larger magnitude, as fp32 bits.
+#[inline]
+pub(super) fn larger(most: u32, value: f32, keep_nan: bool) -> u32 {
+    let magnitude = value.to_bits() & 0x7FFF_FFFF;
+    if magnitude > 0x7F80_0000 && !keep_nan { most } else { most.max(magnitude) }
+}
+
+/// Stores a block's scale and gives what its numbers are divided by; `None` where all codes are 0.
+///
+/// `error` is the sum of squared errors under a divisor, which 4-over-6 compares.
+#[inline]
+pub(super) fn divide_by(
+    scheme: &Scheme,
+    given: Given<'_>,
+    block_col: usize,
+    amax: u32,
+    stored: &mut [u8],
+    error: impl Fn(Divisor) -> f32,
+) -> Option<Divisor> {
+    match scheme.scale {
         Scale::Given => {
             let scale = given.scale[block_col % given.scale.len()];
-            Divisor::new(scheme.quotient, scale, 1.0 / scale)
+            Some(Divisor::new(scheme.quotient, scale, 1.0 / scale))
         }
         Scale::Power(power) => {
-            let amax = amax();
             let code = scale::power_of_two_code(&power, scheme.element, amax);
             // A writer that gives an infinite block 0xFF has divided by infinity.
             let infinite = code == e8m0::NAN && amax == 0x7F80_0000;
@@ -198,47 +227,31 @@ fn encode_block<I: Copy, E: Iterator<Item = I>>(
                 PowerStore::E8M0 => stored[0] = code,
                 PowerStore::F32 => stored.copy_from_slice(&e8m0::decode(code).to_le_bytes()),
             }
-            if value.is_nan() && scheme.element.bits() < 8 {
-                // Poisoned, and no code can say so: zeros, the scale alone is NaN.
-                each().for_each(|i| put(codes, i, 0));
-                return;
-            }
-            Divisor::new(scheme.quotient, value, 1.0 / value)
+            // Poisoned, and no code can say so: zeros, the scale alone is NaN.
+            let hidden = value.is_nan() && scheme.element.bits() < 8;
+            (!hidden).then(|| Divisor::new(scheme.quotient, value, 1.0 / value))
         }
         Scale::Linear(linear) => {
-            let (value, amax) = scale::linear_scale(&linear, f32::from_bits(amax()));
+            let (value, amax) = scale::linear_scale(&linear, f32::from_bits(amax));
             stored.copy_from_slice(&value.to_le_bytes());
-            if value == 0.0 {
-                each().for_each(|i| put(codes, i, 0));
-                return;
-            }
-            Divisor::new(scheme.quotient, value, linear.max / amax)
+            (value != 0.0).then(|| Divisor::new(scheme.quotient, value, linear.max / amax))
         }
         Scale::Nv(nv) => {
             let multiplier = multiplier(&nv, given);
-            let amax = f32::from_bits(amax());
+            let amax = f32::from_bits(amax);
             let mut chosen = nv_divisor(scheme, &nv, amax, 6.0, multiplier);
             if nv.four_over_six && amax.is_finite() {
                 let other = nv_divisor(scheme, &nv, amax, 4.0, multiplier);
-                let error = |(_, divisor)| squared_error(scheme, divisor, &each, &at);
-                if error(other) < error(chosen) {
+                if error(other.1) < error(chosen.1) {
                     chosen = other;
                 }
             }
-            let (code, divisor) = chosen;
-            stored[0] = code;
-            if divisor.scale == 0.0 || divisor.scale.is_nan() {
-                each().for_each(|i| put(codes, i, 0));
-                return;
-            }
-            divisor
+            stored[0] = chosen.0;
+            let usable = chosen.1.scale != 0.0 && !chosen.1.scale.is_nan();
+            usable.then_some(chosen.1)
         }
         Scale::Affine => unreachable!("affine schemes are encoded by their own module"),
-    };
-    each().for_each(|i| {
-        let quotient = divisor.apply(scheme.quotient, at(i));
-        put(codes, i, scheme.element.encode(quotient, scheme.cast));
-    });
+    }
 }
 
 /// Whether a NaN element makes the block's amax NaN, or is left out of it.
@@ -273,13 +286,12 @@ fn nv_divisor(
 }
 
 /// Sum of squared differences in element order, fp32: what 4-over-6 compares.
-fn squared_error<I, E: Iterator<Item = I>>(
+pub(super) fn squared_error(
     scheme: &Scheme,
     divisor: Divisor,
-    each: &impl Fn() -> E,
-    at: &impl Fn(I) -> f32,
+    values: impl Iterator<Item = f32>,
 ) -> f32 {
-    each().map(at).fold(0.0, |sum, x| {
+    values.fold(0.0, |sum, x| {
         let decoded = if divisor.scale == 0.0 {
             0.0
         } else {
@@ -304,6 +316,9 @@ pub(crate) fn decode_blocks(
     if scheme.scale == Scale::Affine {
         return affine::decode(scheme, plan, codes, scales, mins, store);
     }
+    if plan.block_rows == 1 && dense::suits(scheme) {
+        return dense::decode(scheme, plan, codes, scales, given, store);
+    }
     let places = Codes::new(scheme, plan);
     for cell in cells(plan) {
         let stored = &scales[cell.index * plan.scale_bytes..][..plan.scale_bytes];
@@ -318,7 +333,7 @@ pub(crate) fn decode_blocks(
 /// One code times its scale.
 #[inline]
 pub(crate) fn decode_one(element: Element, code: u8, scale: f32) -> f32 {
-    element.decode(code) * scale
+    element.values()[usize::from(code)] * scale
 }
 
 /// The fp32 number that a block's codes are multiplied by.

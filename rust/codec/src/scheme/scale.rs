@@ -115,21 +115,10 @@ pub(crate) fn nv_scale(scale: &NvScale, amax: f32, divisor: f32, multiplier: f32
     (code, total(scale, code, multiplier))
 }
 
-/// The values of all E4M3 codes.
-static E4M3_VALUES: [f32; 256] = {
-    let mut values = [0.0; 256];
-    let mut code = 0;
-    while code < 256 {
-        values[code] = Element::E4M3Fn.decode(code as u8);
-        code += 1;
-    }
-    values
-};
-
 /// Block scale times second level, in fp32.
 #[inline(always)]
 pub(crate) fn total(scale: &NvScale, code: u8, multiplier: f32) -> f32 {
-    let block = E4M3_VALUES[code as usize];
+    let block = Element::E4M3Fn.values()[code as usize];
     match scale.global {
         Global::None => block,
         _ => multiplier * block,
