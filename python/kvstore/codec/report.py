@@ -158,11 +158,13 @@ def draw(rows: list[Row], path: Path, source: str) -> None:
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
 
     names = list(dict.fromkeys(row.data for row in rows))
+    across = 2 if len(names) > 1 else 1
+    down = -(-len(names) // across)
     figure, panels = pyplot.subplots(
-        1, len(names), figsize=(5.2 * len(names), 5.6), sharey=True, squeeze=False
+        down, across, figsize=(6.6 * across, 4.6 * down), sharex=True, sharey=True, squeeze=False
     )
     families = list(dict.fromkeys(_family(row) for row in rows))
-    for panel, name in zip(panels[0], names, strict=True):
+    for panel, name in zip(panels.flat, names, strict=False):
         for index, family in enumerate(families):
             mine = [r for r in rows if r.data == name and _family(r) == family]
             panel.scatter(
@@ -171,9 +173,9 @@ def draw(rows: list[Row], path: Path, source: str) -> None:
                 label=family,
                 color=f"C{index}",
             )
-        best: dict[float, Row] = {}
+        best: dict[int, Row] = {}
         for row in (r for r in rows if r.data == name):
-            bits = round(row.bits_per_element, 1)
+            bits = round(row.bits_per_element * 2)
             if bits not in best or row.sqnr_db > best[bits].sqnr_db:
                 best[bits] = row
         for row in best.values():
@@ -181,13 +183,16 @@ def draw(rows: list[Row], path: Path, source: str) -> None:
                 row.preset,
                 (row.bits_per_element, row.sqnr_db),
                 fontsize=7,
-                xytext=(4, 4),
+                ha="right" if row.bits_per_element > 7 else "left",
+                xytext=(-6 if row.bits_per_element > 7 else 5, 4),
                 textcoords="offset points",
             )
         panel.set_title(name)
-        panel.set_xlabel("bits per element, scales included")
         panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("SQNR (dB)")
+    for panel in panels[-1]:
+        panel.set_xlabel("bits per element, scales included")
+    for line in panels:
+        line[0].set_ylabel("SQNR (dB)")
     panels[0][-1].legend(loc="lower right", fontsize=8)
     figure.suptitle("Quality of each scheme on bf16 data (best per bit width named)")
     figure.text(0.01, 0.01, source, fontsize=7)
