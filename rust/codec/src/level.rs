@@ -5,10 +5,11 @@ use std::sync::OnceLock;
 use crate::error::Error;
 use crate::job::{Family, Job};
 use crate::planes;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd;
 
-/// The environment variable that forces a level: `scalar`, `avx2`, `avx512`, `avx512vbmi`.
+/// The environment variable that forces a level: `scalar`, `neon`, `avx2`, `avx512`,
+/// `avx512vbmi`.
 pub const LEVEL_VARIABLE: &str = "KVSTORE_CODEC_LEVEL";
 
 /// A set of kernels. Each gives the same bytes.
@@ -16,6 +17,8 @@ pub const LEVEL_VARIABLE: &str = "KVSTORE_CODEC_LEVEL";
 pub enum Level {
     /// The specification, for any machine.
     Scalar,
+    /// Arm NEON.
+    Neon,
     /// AVX2.
     Avx2,
     /// AVX-512 F, BW, VL and DQ.
@@ -48,13 +51,15 @@ static SCALAR: Kernels = Kernels {
 
 impl Level {
     /// All levels, weakest first.
-    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Avx512Vbmi];
+    pub const ALL: [Self; 5] =
+        [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Vbmi];
 
     /// The name in reports and in [`LEVEL_VARIABLE`].
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Avx512Vbmi => "avx512vbmi",
@@ -92,9 +97,9 @@ impl Level {
     pub(crate) fn kernels(self) -> Result<&'static Kernels, Error> {
         let found = match self {
             Self::Scalar => Some(&SCALAR),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             _ => simd::kernels(self),
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             _ => None,
         };
         found.ok_or_else(|| Error::Argument {

@@ -14,7 +14,7 @@ pub mod planes;
 pub mod record;
 mod rows;
 pub mod scheme;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 pub mod swizzle;
 

@@ -1,12 +1,16 @@
-//! SIMD levels for x86-64: one text of each kernel, instantiated per level.
+//! SIMD levels: one text of each kernel, instantiated per level.
 //!
 //! [`vector::Simd`] lists the operations; a value of a level's token type exists only where the CPU
 //! has the level, so its methods are safe. Kernels are inlined into one function per level that
 //! carries the target features.
 
+#[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod kernels;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod vector;
 
 use crate::job::{Family, Job};
@@ -15,10 +19,15 @@ use crate::level::{Kernels, Level};
 /// The kernels of a level, if this CPU has it.
 pub(crate) fn kernels(level: Level) -> Option<&'static Kernels> {
     match level {
-        Level::Scalar => None,
+        #[cfg(target_arch = "x86_64")]
         Level::Avx2 => avx2::Avx2::new().map(|_| &AVX2),
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512 => avx512::Avx512::<false>::new().map(|_| &AVX512),
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512Vbmi => avx512::Avx512::<true>::new().map(|_| &AVX512_VBMI),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::Neon::new().map(|_| &NEON),
+        _ => None,
     }
 }
 
@@ -69,7 +78,9 @@ macro_rules! level {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 level!(AVX2, Level::Avx2, avx2::Avx2, "avx2", with_avx2);
+#[cfg(target_arch = "x86_64")]
 level!(
     AVX512,
     Level::Avx512,
@@ -77,6 +88,7 @@ level!(
     "avx512f,avx512bw,avx512vl,avx512dq",
     with_avx512
 );
+#[cfg(target_arch = "x86_64")]
 level!(
     AVX512_VBMI,
     Level::Avx512Vbmi,
@@ -84,3 +96,5 @@ level!(
     "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi",
     with_avx512_vbmi
 );
+#[cfg(target_arch = "aarch64")]
+level!(NEON, Level::Neon, neon::Neon, "neon", with_neon);
