@@ -53,7 +53,7 @@ impl Files {
 
         let unit = unit_of(&files[File::Data as usize]);
         let refused = match options.direct {
-            true => probe_direct(dir, unit)?,
+            true => probe_direct(dir, &files[File::Table as usize], unit)?,
             false => Some("buffered files were asked for".to_owned()),
         };
         let files = Files { dir: dir.to_owned(), files, refused, unit, grown: AtomicU8::new(0) };
@@ -231,18 +231,39 @@ fn set_direct(file: &fs::File) -> io::Result<()> {
 
 /// Writes and reads two units around the page cache. The reason where the file system refuses:
 /// some take the flag and fail the transfer, so asking is not enough.
-fn probe_direct(dir: &Path, unit: u32) -> Result<Option<String>, OpenError> {
+fn probe_direct(dir: &Path, table: &Owned, unit: u32) -> Result<Option<String>, OpenError> {
     let path = dir.join(PROBE);
     let mut options = fs::File::options();
     options.read(true).write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(&path).map_err(|error| OpenError::io(&path, error))?;
     fs::remove_file(&path).map_err(|error| OpenError::io(&path, error))?;
-    match direct_round_trip(&file, unit) {
+    let is_full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+    let took = match direct_round_trip(&file, unit) {
+        // A store on a full file system is still one to open.
+        Err(error) if is_full(&error) && table.file().metadata().is_ok_and(|m| m.len() > 0) => {
+            direct_in_place(table.file(), unit)
+        }
+        took => took,
+    };
+    match took {
         Ok(true) => Ok(None),
         Ok(false) => Ok(Some("direct I/O read other bytes than it wrote".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(OpenError::io(dir, error)),
+        Err(error) if is_full(&error) => Err(OpenError::io(dir, error)),
         Err(error) => Ok(Some(format!("direct I/O is refused: {error}"))),
     }
+}
+
+/// Writes the first unit of a file again as it is, where a file system has no room for another.
+fn direct_in_place(file: &fs::File, unit: u32) -> io::Result<bool> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)?;
+    let mut bounce = Bounce::new(unit as usize, MIN_UNIT as usize);
+    let took = file
+        .read_exact_at(bounce.bytes_mut(), 0)
+        .and_then(|()| file.write_all_at(bounce.bytes(), 0))
+        .map(|()| true);
+    rustix::fs::fcntl_setfl(file, flags)?;
+    took
 }
 
 fn direct_round_trip(file: &fs::File, unit: u32) -> io::Result<bool> {
