@@ -380,15 +380,18 @@ fn load_superblock(device: &dyn Device, options: &Options) -> Result<(Superblock
     let newer = Superblock::newer(&copies[0], &copies[1]);
     if newer.is_err() && copies.iter().all(Superblock::may_be_torn) {
         // A crash before the first whole superblock leaves files without a store.
-        if device.len(File::Table).map_err(broken)? == 0 {
-            return create(device, options).map(|superblock| (superblock, true));
-        }
-        if copies.iter().flatten().all(|&byte| byte == 0) {
-            return Err(Error::new(
-                ErrorKind::Incompatible,
-                "the superblock is gone but the slot table is not: restore the superblock file, or \
-                 remove the directory's files to start empty",
-            ));
+        match not_ours(device).map_err(broken)? {
+            None => return create(device, options).map(|superblock| (superblock, true)),
+            Some(file) if copies.iter().flatten().all(|&byte| byte == 0) => {
+                return Err(Error::new(
+                    ErrorKind::Incompatible,
+                    format!(
+                        "there is no superblock but a file `{file}`: restore the superblock of its \
+                         store, or move the file away to start empty"
+                    ),
+                ));
+            }
+            Some(_) => {}
         }
     }
     let superblock = newer?;
@@ -402,6 +405,29 @@ fn load_superblock(device: &dyn Device, options: &Options) -> Result<(Superblock
         ));
     }
     Ok((superblock, false))
+}
+
+/// A file that holds something although there is no superblock. A crash before the first
+/// superblock leaves files that are empty or zero; this one belongs to somebody.
+fn not_ours(device: &dyn Device) -> std::io::Result<Option<File>> {
+    for file in [File::Data, File::Table, File::Directory, File::Tenants, File::Namespaces] {
+        let mut len = device.len(file)?;
+        if len > 0 && matches!(file, File::Data | File::Table) {
+            return Ok(Some(file));
+        }
+        let mut bytes = vec![0; namespaces::COPY_BYTES as usize];
+        let mut offset = 0;
+        while len > 0 {
+            let piece = &mut bytes[..len.min(namespaces::COPY_BYTES) as usize];
+            device.read_at(file, offset, piece)?;
+            if piece.iter().any(|&byte| byte != 0) {
+                return Ok(Some(file));
+            }
+            offset += piece.len() as u64;
+            len -= piece.len() as u64;
+        }
+    }
+    Ok(None)
 }
 
 fn create(device: &dyn Device, options: &Options) -> Result<Superblock> {
