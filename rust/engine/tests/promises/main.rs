@@ -8,10 +8,13 @@ mod common;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod mounts;
 mod tools;
 
 mod capacity;
+mod file_systems;
 mod leases;
+mod opening;
 mod parts;
 mod restart;
 mod statuses;

@@ -42,8 +42,11 @@ fn get(ns: &Namespace, tokens: &[u32]) -> Option<Vec<u8>> {
     plan.checkpoint.map(|_| out.split_off(bodies))
 }
 
+/// Blocks that were not given, and why.
+type Missed = Vec<(u32, MissReason)>;
+
 /// The checkpoint of a prompt by a lease: all of its parts joined, and how many there are.
-fn lease(ns: &Namespace, tokens: &[u32]) -> Result<(Vec<u8>, usize), Vec<(u32, MissReason)>> {
+fn lease(ns: &Namespace, tokens: &[u32]) -> Result<(Vec<u8>, usize), Missed> {
     let lease = ns.lease(&matched(ns, tokens));
     let Some(item) = lease.checkpoint() else { return Err(lease.missed().to_vec()) };
     let view = View::joined(item, 0..item.len()).expect("all of it");

@@ -36,7 +36,9 @@ fn a_restart_loses_and_rewrites_nothing() {
         (disk.objects, disk.slots, disk.logical)
     };
     for delete in [None, Some("directory")] {
-        delete.map(|name| std::fs::remove_file(dir.path().join(name)).unwrap());
+        if let Some(name) = delete {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
         let store = open(dir.path(), &options());
         let ns = namespace(&store, &layout, "a");
         assert_eq!(store.recovered().objects, 1000, "{:?}", store.recovered());

@@ -19,6 +19,14 @@ pub(crate) fn play(role: &str) {
     match role {
         "store_and_exit" => crate::restart::store_and_exit(&dir),
         "store_and_wait" => crate::restart::store_and_wait(&dir),
+        "full_at_creation" => crate::file_systems::full_at_creation(),
+        "full_later" => crate::file_systems::full_later(),
+        "read_only_mount" => crate::file_systems::read_only_mount(),
+        "open_often" => crate::file_systems::open_often(),
+        "own_store" => crate::opening::own(&dir, ""),
+        "own_and_write" => crate::opening::own(&dir, "write"),
+        "own_and_fork" => crate::opening::own(&dir, "fork"),
+        "own_and_share" => crate::opening::own(&dir, "share"),
         "open_a_million" => crate::restart::open_a_million(&dir),
         other => panic!("no role {other}"),
     }
