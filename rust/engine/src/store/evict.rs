@@ -41,7 +41,7 @@ impl Shared {
         let class = self.class_for(state, stride)?;
         if let Some(most) = self.options.disk_objects {
             while state.disk_objects >= most {
-                if !state.evict_one_of(None) {
+                if !state.drop_expired() && !state.evict_one_of(None) {
                     return Err(state.nothing_to_evict());
                 }
             }
