@@ -67,6 +67,9 @@ impl Namespace {
         }
         let plan = self.plan(&state, count, &keys, &ids, &HashSet::new(), allow_approximate, costs);
         self.touch(&mut state, &keys, &ids, &plan);
+        if self.layout.body_bytes() == 0 {
+            ids = self.covered(&state, &keys, &plan);
+        }
         let blocks = self.count(&mut state, &ids, &plan, count);
         Ok(Match { tokens: count, keys, replayed_from, blocks, plan, costs, allow_approximate })
     }
@@ -107,6 +110,21 @@ impl Namespace {
                 answer
             })
             .collect()
+    }
+
+    /// For a layout without bodies: the object that stands for each block, which is what the plan
+    /// goes on from.
+    fn covered(
+        &self,
+        state: &State,
+        keys: &[Key],
+        plan: &Plan,
+    ) -> Vec<Result<EntryId, MissReason>> {
+        let usable = (plan.usable / self.block_tokens()) as usize;
+        let kind = if self.layout.has_state() { Kind::Checkpoint } else { Kind::Window };
+        let point = usable.checked_sub(1).and_then(|last| self.other(state, &keys[last], kind));
+        let of = |block| point.filter(|_| block < usable).ok_or(MissReason::Absent);
+        (0..keys.len()).map(of).collect()
     }
 
     /// Whether bodies of this namespace can be in parts: in an opaque layout nobody knows.
