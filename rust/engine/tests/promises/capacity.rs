@@ -3,6 +3,7 @@
 use kvstore_engine::io::fault::{FaultDisk, FaultPlan};
 use kvstore_engine::store::{Ack, Options, Status};
 
+use crate::common;
 use crate::support::*;
 use crate::tools::*;
 
@@ -30,6 +31,32 @@ fn a_limit_holds_all_that_a_tier_keeps() {
     assert!(most <= options.disk_bytes, "{most} bytes in the directory");
     assert!(most >= options.disk_bytes * 8 / 10, "the limit is there to be used: {most}");
     at_rest(&store);
+}
+
+/// B3-02, B3-09: what the process really takes stays near the limit of host memory while several
+/// times that is put and read.
+#[test]
+fn memory_stays_near_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = common::command("fill_host_memory").env(DIR, dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let grown = said.lines().find_map(|line| line.split_once("grown by ")).expect("a number").1;
+    let grown: u64 = grown.trim().parse().unwrap();
+    assert!(grown >= 32 * MIB, "the limit is there to be used: {grown}");
+    assert!(grown <= 64 * MIB + 24 * MIB, "{grown} bytes under a limit of 64 MiB");
+}
+
+pub(crate) fn fill_host_memory(dir: &std::path::Path) {
+    let before = resident();
+    let options = Options { host_bytes: 64 * MIB, disk_bytes: 200 * MIB, ..options() };
+    let store = open(dir, &options);
+    let ns = namespace(&store, &layout(1600), "a");
+    for seed in 0..80 {
+        put_and_wait(&ns, &prompt(seed, 20), Ack::Host);
+        check(&ns, &prompt(seed / 2, 20));
+    }
+    println!("grown by {}", resident() - before);
 }
 
 /// A limit that holds nothing is refused, with the number that would do.

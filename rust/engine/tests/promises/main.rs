@@ -11,12 +11,15 @@ mod support;
 mod mounts;
 mod tools;
 
+mod age_and_clear;
 mod capacity;
 mod file_systems;
+mod identity;
 mod leases;
 mod opening;
 mod parts;
 mod restart;
+mod resume;
 mod statuses;
 
 /// What a process of its own does for a test that needs one.

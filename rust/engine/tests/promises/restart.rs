@@ -231,12 +231,6 @@ pub(crate) fn open_a_million(dir: &Path) {
     println!("bytes each: {}", grown / MILLION);
 }
 
-/// Resident memory of this process, bytes.
-fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
 /// Other classes, another block size or another model on the same directory: the old data is
 /// invisible to the new namespace, and not destroyed until its space is needed.
 #[test]

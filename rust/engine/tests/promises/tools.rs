@@ -19,6 +19,7 @@ pub(crate) fn play(role: &str) {
     match role {
         "store_and_exit" => crate::restart::store_and_exit(&dir),
         "store_and_wait" => crate::restart::store_and_wait(&dir),
+        "say_keys" => crate::identity::say_keys(&dir),
         "full_at_creation" => crate::file_systems::full_at_creation(),
         "full_later" => crate::file_systems::full_later(),
         "read_only_mount" => crate::file_systems::read_only_mount(),
@@ -27,6 +28,7 @@ pub(crate) fn play(role: &str) {
         "own_and_write" => crate::opening::own(&dir, "write"),
         "own_and_fork" => crate::opening::own(&dir, "fork"),
         "own_and_share" => crate::opening::own(&dir, "share"),
+        "fill_host_memory" => crate::capacity::fill_host_memory(&dir),
         "open_a_million" => crate::restart::open_a_million(&dir),
         other => panic!("no role {other}"),
     }
@@ -109,6 +111,12 @@ pub(crate) fn du(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
     files.map(|file| file.metadata().expect("metadata").blocks() * 512).sum()
+}
+
+/// Resident memory of this process, bytes.
+pub(crate) fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 /// Says why a test did not run here.
