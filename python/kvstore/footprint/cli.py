@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvstore._core import Architecture, Layout, architectures
 from kvstore.footprint import costs
 from kvstore.footprint import tables as make
-from kvstore.footprint.chosen import Chosen
+from kvstore.footprint.chosen import Chosen, name_of
+from kvstore.footprint.measure import Counted, measured_table
 from kvstore.footprint.table import Table
+from kvstore.footprint.through import Lost, count
 
 #: The chain of DeepSeek's caches that ``--axes`` shows without names.
 LINEAGE = (
@@ -25,6 +27,10 @@ LINEAGE = (
     "deepseek-v4-flash",
     "deepseek-v4.1-flash",
 )
+
+#: Tokens of the request that the tables are about, and of the prompt that --measure writes.
+REQUEST_TOKENS = 131_072
+MEASURED_TOKENS = 1_280
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--axes", action="store_true", help="only the three axes, in name order given"
     )
     parser.add_argument("--forms", action="store_true", help="also every engine form")
-    parser.add_argument("--tokens", type=int, default=131_072, metavar="N", help="tokens a request")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help=f"tokens a request (default: {REQUEST_TOKENS:,}; with --measure {MEASURED_TOKENS:,})",
+    )
     parser.add_argument("--interval", type=int, default=8_192, metavar="P", help="of resume points")
     parser.add_argument("--devices", type=int, default=8, metavar="N")
     parser.add_argument("--hbm-gb", type=float, default=141.0, metavar="GB", help="per device")
@@ -57,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel ranks")
     parser.add_argument("--cp", type=int, default=1, help="context-parallel ranks")
+    parser.add_argument(
+        "--measure",
+        type=Path,
+        metavar="DIR",
+        help="write a prompt of each through a store in DIR/NAME, read it back, show the overhead",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures there")
     parser.add_argument(
@@ -66,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command: 0 fine, 2 wrong use."""
+    """Runs the command: 0 fine, 1 a store lost what it was given, 2 wrong use."""
+    counted: list[Counted] = []
     try:
         if args.lineage:
             from kvstore.footprint.lineage import lineage_document
@@ -74,12 +92,18 @@ def run(args: argparse.Namespace) -> int:
             _write_text(args.lineage, lineage_document())
             return 0
         tables = compute(args)
-        _write(args, tables)
+        if args.measure:
+            counted = measure(args)
+            tables.append(measured_table(counted))
+        _write(args, tables, counted)
+    except Lost as error:
+        print(f"kvstore footprint: {error}", file=sys.stderr)
+        return 1
     except (OSError, ValueError) as error:
         print(f"kvstore footprint: {error}", file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps(as_json(tables), indent=1))
+        print(json.dumps(as_json(tables, counted), indent=1))
     elif not args.out:
         print("\n".join(table.text() for table in tables), end="")
     return 0
@@ -121,8 +145,9 @@ def _resolve(known: dict[str, Architecture], name: str) -> str:
 
 def _positive(args: argparse.Namespace) -> None:
     for field in ("tokens", "interval", "devices", "tp", "pp", "cp"):
-        if getattr(args, field) < 1:
-            raise ValueError(f"--{field} = {getattr(args, field)} must be 1 or more")
+        value = getattr(args, field)
+        if value is not None and value < 1:
+            raise ValueError(f"--{field} = {value} must be 1 or more")
     for field in ("hbm_gb", "hbm_bandwidth"):
         if getattr(args, field) <= 0:
             name = field.replace("_", "-")
@@ -135,20 +160,21 @@ def compute(args: argparse.Namespace) -> list[Table]:
     chosen = choose(args)
     if args.axes:
         return [make.axes_table(chosen)]
+    tokens = args.tokens or REQUEST_TOKENS
     basis = costs.Basis(
         hbm_gb=args.hbm_gb,
         hbm_tb_s=args.hbm_bandwidth,
         devices=args.devices,
         ssd_usd_tb_month=args.ssd_price,
         device_usd_hour=args.device_price,
-        tokens=args.tokens,
+        tokens=tokens,
         interval=args.interval,
     )
     tables = [
         make.master_table(chosen),
         make.persistent_table(chosen),
         make.read_table(chosen, basis),
-        make.request_table(chosen, [args.tokens]),
+        make.request_table(chosen, [tokens]),
         costs.fit_table(chosen, basis),
         costs.cost_table(chosen, basis),
         costs.overhead_table(chosen),
@@ -156,12 +182,26 @@ def compute(args: argparse.Namespace) -> list[Table]:
     if args.forms:
         tables.append(make.forms_table(chosen))
     if (args.tp, args.pp, args.cp) != (1, 1, 1):
-        tables.append(costs.rank_table(chosen, (args.tp, args.pp, args.cp), args.tokens))
+        tables.append(costs.rank_table(chosen, (args.tp, args.pp, args.cp), tokens))
     return tables
 
 
-def as_json(tables: list[Table]) -> dict[str, Any]:
-    """One object: ``rows`` with name, basis and bytes per token, and every table in full."""
+def measure(args: argparse.Namespace) -> list[Counted]:
+    """What a store counts for each architecture that the arguments name, in DIR/NAME."""
+    tokens = args.tokens or MEASURED_TOKENS
+    counted = []
+    for architecture, layout in choose(args):
+        name = name_of((architecture, layout))
+        print(f"{name}: {tokens:,} tokens through a store", file=sys.stderr)
+        folder = args.measure / name.replace("/", "--")
+        counted.append(count(name, layout, folder, tokens, args.interval))
+    return counted
+
+
+def as_json(tables: list[Table], counted: Sequence[Counted] = ()) -> dict[str, Any]:
+    """One object: ``rows`` with name, basis and bytes per token, with what a store counted beside
+    where there is a count, and every table in full."""
+    measured = {one.name: one.row() for one in counted}
     rows = []
     for table in tables:
         if table.name != "master":
@@ -176,6 +216,7 @@ def as_json(tables: list[Table]) -> dict[str, Any]:
                             "form": row["form"],
                             "basis": basis,
                             "bytes_per_token": str(value),
+                            **measured.get(row["name"], {}),
                         }
                     )
     full = {t.name: {"title": t.title, "notes": t.notes, "rows": t.json_rows()} for t in tables}
@@ -190,7 +231,7 @@ _BASES = {
 }
 
 
-def _write(args: argparse.Namespace, tables: list[Table]) -> None:
+def _write(args: argparse.Namespace, tables: list[Table], counted: list[Counted]) -> None:
     if args.pictures:
         from kvstore.footprint.pictures import write_pictures
 
@@ -204,7 +245,7 @@ def _write(args: argparse.Namespace, tables: list[Table]) -> None:
     }
     suffix = args.out.suffix
     if suffix == ".json":
-        _write_text(args.out, json.dumps(as_json(tables), indent=1) + "\n")
+        _write_text(args.out, json.dumps(as_json(tables, counted), indent=1) + "\n")
     elif suffix == ".html":
         from kvstore.footprint.report import html_report
 

@@ -1,53 +1,84 @@
-"""The parts of ``--measure`` that need no store: which objects a prompt of a layout is, and the
-table of what a store counted when it kept them."""
+"""``--measure`` without the store: which objects a prompt of a layout is, and the table of what a
+store counted when it kept them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from kvstore._core import Layout, keep
 from kvstore.footprint.table import Table
 
 
-@dataclass
+@dataclass(frozen=True)
 class Objects:
-    """The objects of one prompt, in the form that a namespace's put takes."""
+    """The objects of one prompt. Their bytes are made when they are asked for: they are the same
+    each time, and no compressor shrinks them."""
 
+    layout: Layout
+    #: Bodies, one a block; 0 in a layout without entries.
+    bodies: int
+    #: Blocks whose window objects are kept, ascending.
+    windows: Sequence[int]
+    #: Checkpoints by their number of tokens, ascending.
+    checkpoints: Sequence[int]
+    #: Tokens of all blocks.
     tokens: int
-    #: One body a block.
-    bodies: list[bytes]
-    #: Window objects by block.
-    windows: dict[int, bytes] = field(default_factory=dict)
-    #: Checkpoints by their number of tokens.
-    checkpoints: dict[int, bytes] = field(default_factory=dict)
+    #: Where the prompt can go on, in tokens, ascending; the last is the end of the last block.
+    points: Sequence[int]
+
+    def body(self, block: int) -> bytes:
+        """The body of one block."""
+        return _noise(f"body {block}", self.layout.body_bytes)
+
+    def window(self, block: int) -> bytes:
+        """The window object of one block."""
+        return _noise(f"window {block}", self.layout.window_bytes)
+
+    def checkpoint(self, tokens: int) -> bytes:
+        """The checkpoint at a block end."""
+        return _noise(f"checkpoint {tokens}", self.layout.checkpoint_bytes)
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by kind of object: the arithmetic that a store is held against."""
+        layout = self.layout
+        return {
+            "bodies": self.bodies * layout.body_bytes,
+            "windows": len(self.windows) * layout.window_bytes,
+            "checkpoints": len(self.checkpoints) * layout.checkpoint_bytes,
+        }
 
     def logical(self) -> int:
         """Bytes of all objects."""
-        parts = [*self.bodies, *self.windows.values(), *self.checkpoints.values()]
-        return sum(map(len, parts))
+        return sum(self.parts().values())
 
 
 def objects(layout: Layout, tokens: int, *, every: int | None = None) -> Objects:
-    """The objects of a prompt of ``tokens`` tokens with bytes that no compressor shrinks: all
-    bodies, and the windows and checkpoints that a policy with a point every ``every`` tokens and
-    at the prompt's end keeps."""
-    if tokens < layout.block_tokens:
-        raise ValueError(f"tokens = {tokens} must be a block of {layout.block_tokens} or more")
-    blocks = tokens // layout.block_tokens
-    _, checkpoints, windows = keep(layout, 0, tokens, tokens, every=every, output_end=False)
-    body, window, checkpoint = layout.body_bytes, layout.window_bytes, layout.checkpoint_bytes
+    """The objects of a prompt of ``tokens`` tokens, in whole blocks: all bodies, and the windows
+    and checkpoints that a policy with a point every ``every`` tokens and at the prompt's end keeps.
+    A model that is made for a bounded replay keeps neither, as it is deployed."""
+    block = layout.block_tokens
+    if tokens < block:
+        raise ValueError(f"tokens = {tokens} must be a block of {block} or more")
+    end = tokens // block * block
+    points: list[int] = []
+    checkpoints: list[int] = []
+    windows: list[int] = []
+    if layout.bounded_replay_tokens is None:
+        points, checkpoints, windows = keep(layout, 0, end, end, every=every, output_end=False)
     return Objects(
-        tokens=blocks * layout.block_tokens,
-        bodies=[noise(f"body {block}", body) for block in range(blocks if body else 0)],
-        windows={block: noise(f"window {block}", window) for block in windows},
-        checkpoints={n: noise(f"checkpoint {n}", checkpoint) for n in checkpoints},
+        layout,
+        bodies=end // block if layout.body_bytes else 0,
+        windows=windows,
+        checkpoints=checkpoints if layout.checkpoint_bytes else [],
+        tokens=end,
+        points=points or [end],
     )
 
 
-def noise(label: str, length: int) -> bytes:
+def _noise(label: str, length: int) -> bytes:
     """Bytes that look random and are the same for the same label."""
     return hashlib.shake_128(label.encode()).digest(length)
 
@@ -58,26 +89,26 @@ class Counted:
 
     name: str
     tokens: int
-    #: Lengths of the objects.
+    #: Lengths of the objects as they came back.
     logical: int
+    #: The same by kind of object, by the arithmetic.
+    parts: dict[str, int]
+    #: Lists of parts, of objects that are too large for one slot.
+    manifests: int
     #: Slots that hold them.
     slots: int
     #: Descriptors in the slot table.
-    table: int
-    #: Index entries in memory.
+    descriptors: int
+    #: The index, in memory.
     index: int
-    #: Reserved and unused space of segments and tables.
-    reserved: int = 0
+    #: What the store's files take on disk besides: segments' ends, empty slots, tables.
+    reserved: int
 
-
-def rows(counted: Iterable[Counted]) -> Iterator[dict[str, str]]:
-    """JSON rows with ``measured_logical`` and ``measured_physical`` per token, exact."""
-    for one in counted:
-        physical = one.slots + one.table
-        yield {
-            "name": one.name,
-            "measured_logical": str(Fraction(one.logical, one.tokens)),
-            "measured_physical": str(Fraction(physical, one.tokens)),
+    def row(self) -> dict[str, str]:
+        """The fields of a JSON row: bytes per token, exact."""
+        return {
+            "measured_logical": str(Fraction(self.logical, self.tokens)),
+            "measured_physical": str(Fraction(self.slots + self.descriptors, self.tokens)),
         }
 
 
@@ -86,31 +117,32 @@ def measured_table(counted: Iterable[Counted]) -> Table:
     table = Table(
         "measured",
         "Counted in a store (the overhead is the store's, not the architecture's)",
-        [
-            "name",
-            "tokens",
-            "logical_per_token",
-            "slots_per_token",
-            "table_per_token",
-            "index_per_token",
-            "physical_over_logical",
-            "reserved",
-        ],
+        ["name", "tokens", "part", "bytes", "per_token", "percent_of_logical"],
         notes=[
-            "Physical: occupied slots and their descriptors. The index is in memory; reserved "
-            "space of segments and tables is not divided by tokens.",
+            "Logical: lengths of the objects, which are the layout's arithmetic. Physical: their "
+            "slots and descriptors.",
+            "Reserved and unused: what the files take on disk besides (whole segments, tables at "
+            "full size); the index is memory. Neither grows with each token.",
         ],
     )
     for one in counted:
-        per = one.tokens
-        table.add(
-            name=one.name,
-            tokens=per,
-            logical_per_token=Fraction(one.logical, per),
-            slots_per_token=Fraction(one.slots, per),
-            table_per_token=Fraction(one.table, per),
-            index_per_token=Fraction(one.index, per),
-            physical_over_logical=Fraction(one.slots + one.table, one.logical),
-            reserved=one.reserved,
-        )
+        parts = {
+            **{kind: size for kind, size in one.parts.items() if size},
+            "logical": one.logical,
+            "lists of parts": one.manifests,
+            "rounding up to slots": one.slots - one.logical - one.manifests,
+            "descriptors": one.descriptors,
+            "physical": one.slots + one.descriptors,
+            "index, in memory": one.index,
+            "reserved and unused": one.reserved,
+        }
+        for part, size in parts.items():
+            table.add(
+                name=one.name,
+                tokens=one.tokens,
+                part=part,
+                bytes=size,
+                per_token=Fraction(size, one.tokens),
+                percent_of_logical=Fraction(size, one.logical) * 100,
+            )
     return table
