@@ -21,6 +21,8 @@ COMMANDS = {
     "footprint": Command("kvstore.footprint.cli", "what architectures cost to keep and to read"),
     "layouts": Command("kvstore.layouts.cli", "the architectures that are known"),
     "bill": Command("kvstore.footprint.bill", "what a trace costs with and without the cache"),
+    "codec": Command("kvstore.cli.codec", "what number formats cost and lose"),
+    "bench": Command("kvstore.cli.bench", "paired ratios to what stands next to each figure"),
     "inspect": Command("kvstore.cli.inspect", "what a store is made of"),
     "check": Command("kvstore.cli.check", "read and verify every object of a store"),
     "doctor": Command("kvstore.cli.doctor", "what this machine gives a store in a directory"),
