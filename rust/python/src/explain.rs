@@ -48,9 +48,11 @@ impl Usage {
     }
 
     fn __repr__(&self) -> String {
+        let Counted { prompt_tokens, hit_tokens, miss_tokens, first_difference } = self.0;
+        let first_difference = first_difference.map_or("None".into(), |unit| unit.to_string());
         format!(
-            "Usage(prompt_tokens={}, hit_tokens={}, miss_tokens={})",
-            self.0.prompt_tokens, self.0.hit_tokens, self.0.miss_tokens
+            "Usage(prompt_tokens={prompt_tokens}, hit_tokens={hit_tokens}, \
+             miss_tokens={miss_tokens}, first_difference={first_difference})"
         )
     }
 }
