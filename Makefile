@@ -15,7 +15,7 @@ RUST_TESTS := --workspace --exclude kvstore-py --locked
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-core check fmt stubs deny crash replay-check bench wheel weights clean
+.PHONY: help build demo test test-core check fmt stubs docs deny crash replay-check bench wheel weights clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -54,6 +54,12 @@ fmt: $(VENV)/.lint ## format Rust and Python
 stubs: $(VENV)/.build ## write python/kvstore/_core.pyi from the Rust side
 	$(MATURIN) generate-stubs --out target/stubs --quiet
 	cp target/stubs/kvstore/_core/*.pyi python/kvstore/_core/
+
+docs: build $(VENV)/.docs ## write the pages and pictures that commands make
+	$(BIN)/kvstore footprint --pictures docs/img >/dev/null
+	$(BIN)/kvstore footprint --lineage docs/lineage.md
+	$(BIN)/kvstore layouts --audit --out docs/layouts-audit.txt
+	$(BIN)/kvstore codec report --picture docs/img/codec-schemes.png >/dev/null
 
 deny: ## licences, bans and sources of the dependencies (builds cargo-deny once: minutes)
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
@@ -95,6 +101,10 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.venv
 
 $(VENV)/.test: pyproject.toml $(VENV)/.venv
 	$(PIP) install --group test
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.venv
+	$(PIP) install --group docs
 	@touch $@
 
 $(VENV)/.torch: pyproject.toml $(VENV)/.test
