@@ -22,7 +22,6 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Limits with which the store in a directory can be opened without changing it: a dict of
 /// `disk_bytes` and `objects`. Nothing is opened, and nothing is made where no store is.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
 pub(crate) fn existing_limits(py: Python<'_>, path: PathBuf) -> Dict<'_> {
     let options =
         engine(py, move || Options::of_existing(&path))?.map_err(|error| raise(&error))?;
@@ -39,7 +38,6 @@ pub(crate) fn existing_limits(py: Python<'_>, path: PathBuf) -> Dict<'_> {
 /// `kind`, `namespace`, `segment`, `slot`, `bytes`, `key` (32 hex digits) and `why`.
 #[pyfunction]
 #[pyo3(signature = (store, *, repair=false, progress=None))]
-#[expect(clippy::needless_pass_by_value, reason = "pyo3 hands arguments over by value")]
 pub(crate) fn check<'py>(
     py: Python<'py>,
     store: &Store,

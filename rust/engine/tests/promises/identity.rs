@@ -279,7 +279,7 @@ fn a_description_too_long_to_keep_is_refused() {
         Err(error) => error.to_string(),
         Ok(description) => {
             let options = NamespaceOptions::default();
-            let error = store.namespace(layout.clone(), &description, b"", options).err();
+            let error = store.namespace(layout, &description, b"", options).err();
             error.expect("it is too long").to_string()
         }
     };

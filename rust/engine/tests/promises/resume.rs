@@ -302,8 +302,8 @@ fn exact_callers_never_see_a_replayed_block() {
     assert_eq!(marked[..4], exact[..4]);
     let data: Vec<_> =
         marked.iter().map(|key| payload(key, layout.body_bytes() as usize)).collect();
-    for block in 4..8 {
-        let one = Object { replayed: true, ..object(&marked, block, Kind::Body, &data[block]) };
+    for (block, data) in data.iter().enumerate().skip(4) {
+        let one = Object { replayed: true, ..object(&marked, block, Kind::Body, data) };
         assert_eq!(put_one(&ns, one, Ack::Ssd), Status::Stored);
     }
     let longer: Vec<u32> = tokens.iter().copied().chain([0]).collect();
