@@ -65,14 +65,14 @@ deny: ## licences, bans and sources of the dependencies (builds cargo-deny once:
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
 	cargo deny --offline check bans licenses sources
 
-crash: ## kill -9 a writing child at random moments, many times
-	cargo test --locked --release -p kvstore-engine --test crash -- --nocapture
+crash: ## kill -9 a writing child at random moments, a thousand times
+	KVSTORE_CRASH_CYCLES=1000 cargo test --locked --release -p kvstore-engine --test crash -- --nocapture
 
 replay-check: build $(VENV)/.demo ## the acceptance replays of the public traces, all capacities
 	$(BIN)/python tests/replay_check.py ../shared/traces
 
-bench: build $(VENV)/.demo ## measure against the raw device
-	$(BIN)/kvstore bench --path $(or $(BENCH_PATH),target/bench)
+bench: build $(VENV)/.demo ## measure against what stands next to each figure
+	$(BIN)/kvstore bench codec
 
 wheel: $(VENV)/.build ## dist/*.whl
 	$(MATURIN) build --release --locked --strip --out dist

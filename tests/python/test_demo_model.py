@@ -256,7 +256,7 @@ def test_prompts_repeat_and_differ() -> None:
 
 
 def test_prompts_without_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "source_files", lambda: [])
+    monkeypatch.setattr(corpus, "source_files", list)
     made = demo.prompts(7000, seed=5, count=2)
     assert made == demo.prompts(7000, seed=5, count=2)
     assert [len(text) for text in made] == [7000, 7000]

@@ -34,7 +34,9 @@ def test_v41_flash_is_890_in_a_slot_of_896(cli: Cli, tmp_path: Path) -> None:
     parts = by_part(found, name)
     computed = found["tables"]["overhead"]["rows"][0]
     blocks = 1280 // 128
-    assert parts["logical"]["bytes"] == parts["bodies"]["bytes"] == 1280 * Fraction(computed["body"])
+    assert (
+        parts["logical"]["bytes"] == parts["bodies"]["bytes"] == 1280 * Fraction(computed["body"])
+    )
     assert parts["rounding up to slots"]["bytes"] == 1280 * Fraction(computed["rounding"])
     assert parts["descriptors"]["bytes"] == blocks * 64
     assert parts["physical"]["per_token"] == "1793/2"
