@@ -73,10 +73,9 @@ class Conversation:
         assert (plan.matched, plan.usable, plan.replayed_from) == (before, before, self.mark)
         with ns.lease(plan) as lease:
             assert [bytes(body) for body in lease] == self.bodies
-        if plan.mode == "bounded_replay" and self.mark is None:
+        mark = self.mark
+        if plan.mode == "bounded_replay" and mark is None:
             mark = len(self.bodies)
-        else:
-            mark = self.mark
         self.say(answer)
         new = self.random.integers(
             0, 256, (len(self.tokens) // BLOCK - len(self.bodies), self.layout.body_bytes), np.uint8

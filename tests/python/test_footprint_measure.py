@@ -15,9 +15,11 @@ def test_objects_are_those_of_the_policy() -> None:
     made = objects(flash, 700)
     assert (made.tokens, made.bodies, made.points) == (640, 5, [640])
     assert (made.windows, made.checkpoints) == ([4], [640])
-    assert [len(made.body(1)), len(made.window(4))] == [449_824, 3_214_336]
-    assert len(made.checkpoint(640)) == 430_080
-    assert made.logical() == 5 * 449_824 + 3_214_336 + 430_080
+    lengths = {item: len(made.bytes_of(*item)) for item in made.items()}
+    assert lengths[("body", 1)] == 449_824
+    assert lengths[("window", 4)] == 3_214_336
+    assert lengths[("checkpoint", 640)] == 430_080
+    assert made.logical() == sum(lengths.values()) == 5 * 449_824 + 3_214_336 + 430_080
     periodic = objects(flash, 700, every=256)
     assert periodic.checkpoints == [256, 512, 640]
     assert objects(Layout.named("deepseek-v3"), 128).windows == []
@@ -33,9 +35,9 @@ def test_a_model_made_for_a_bounded_replay_keeps_entries_only() -> None:
 
 def test_bytes_are_repeatable_and_do_not_shrink() -> None:
     layout = Layout.named("deepseek-v4.1-flash")
-    body = objects(layout, 128).body(0)
-    assert body == objects(layout, 256).body(0)
-    assert body != objects(layout, 256).body(1)
+    body = objects(layout, 128).bytes_of("body", 0)
+    assert body == objects(layout, 256).bytes_of("body", 0)
+    assert body != objects(layout, 256).bytes_of("body", 1)
     assert len(zlib.compress(body)) > len(body)
 
 

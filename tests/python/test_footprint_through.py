@@ -89,14 +89,14 @@ def test_what_does_not_come_back_is_told(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read side expects other bytes than were written: status 1, with the object."""
-    of_block, calls = Objects.body, []
+    bytes_of, asked = Objects.bytes_of, []
 
-    def body(self: Objects, block: int) -> bytes:
-        calls.append(block)
-        data = of_block(self, block)
-        return data[::-1] if calls.count(block) == 2 and block == 3 else data
+    def turned(self: Objects, area: str, at: int) -> bytes:
+        asked.append(at)
+        data = bytes_of(self, area, at)
+        return data[::-1] if at == 3 and asked.count(3) == 2 else data
 
-    monkeypatch.setattr(Objects, "body", body)
+    monkeypatch.setattr(Objects, "bytes_of", turned)
     ended = cli("footprint", "deepseek-v4.1-flash", "--measure", tmp_path)
     assert ended.status == 1
     assert "body 3 came back with other bytes" in ended.err

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: What maturin takes by itself, or what Python leaves behind.
-CODE = {".py", ".pyi", ".so", ".pyc", ".typed"}
+#: What maturin takes by itself, what Python leaves behind, and records for readers of the source.
+OTHER = {".py", ".pyi", ".so", ".pyc", ".typed", ".log"}
 DATA = [
     path.relative_to(ROOT)
     for path in sorted((ROOT / "python/kvstore").rglob("*"))
-    if path.is_file() and path.suffix not in CODE
+    if path.is_file() and path.suffix not in OTHER
 ]
 
 

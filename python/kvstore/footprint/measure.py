@@ -4,7 +4,7 @@ store counted when it kept them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,8 +14,7 @@ from kvstore.footprint.table import Table
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects of one prompt. Their bytes are made when they are asked for: they are the same
-    each time, and no compressor shrinks them."""
+    """The objects of one prompt. Their bytes are made when they are asked for."""
 
     layout: Layout
     #: Bodies, one a block; 0 in a layout without entries.
@@ -29,17 +28,20 @@ class Objects:
     #: Where the prompt can go on, in tokens, ascending; the last is the end of the last block.
     points: Sequence[int]
 
-    def body(self, block: int) -> bytes:
-        """The body of one block."""
-        return _noise(f"body {block}", self.layout.body_bytes)
+    def items(self) -> Iterator[tuple[str, int]]:
+        """What the objects are: ("body", block), ("window", block) and ("checkpoint", tokens)."""
+        yield from (("body", block) for block in range(self.bodies))
+        yield from (("window", block) for block in self.windows)
+        yield from (("checkpoint", tokens) for tokens in self.checkpoints)
 
-    def window(self, block: int) -> bytes:
-        """The window object of one block."""
-        return _noise(f"window {block}", self.layout.window_bytes)
-
-    def checkpoint(self, tokens: int) -> bytes:
-        """The checkpoint at a block end."""
-        return _noise(f"checkpoint {tokens}", self.layout.checkpoint_bytes)
+    def bytes_of(self, area: str, at: int) -> bytes:
+        """The bytes of one of the items: they look random, and are the same each time."""
+        lengths = {
+            "body": self.layout.body_bytes,
+            "window": self.layout.window_bytes,
+            "checkpoint": self.layout.checkpoint_bytes,
+        }
+        return hashlib.shake_128(f"{area} {at}".encode()).digest(lengths[area])
 
     def parts(self) -> dict[str, int]:
         """Bytes by kind of object: the arithmetic that a store is held against."""
@@ -76,11 +78,6 @@ def objects(layout: Layout, tokens: int, *, every: int | None = None) -> Objects
         tokens=end,
         points=points or [end],
     )
-
-
-def _noise(label: str, length: int) -> bytes:
-    """Bytes that look random and are the same for the same label."""
-    return hashlib.shake_128(label.encode()).digest(length)
 
 
 @dataclass(frozen=True)

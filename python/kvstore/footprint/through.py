@@ -82,16 +82,19 @@ def _write(namespace: kvstore.Namespace, made: Objects) -> None:
         points = [n for n in made.checkpoints if first * block < n <= end * block]
         batch = namespace.put(
             ids[: end * block],
-            [made.body(i) for i in range(first, end)] if made.bodies else None,
+            [made.bytes_of("body", i) for i in range(first, end)] if made.bodies else None,
             first_block=first,
-            windows={i: made.window(i) for i in made.windows if first <= i < end},
-            checkpoints={n: made.checkpoint(n) for n in points},
+            windows={i: made.bytes_of("window", i) for i in made.windows if first <= i < end},
+            checkpoints={n: made.bytes_of("checkpoint", n) for n in points},
             ack="ssd",
         )
         if not batch.wait(_PATIENCE) or not batch.status.accepted:
-            answers = zip(batch.items, batch.status, strict=True)
-            item, status = next((i, s) for i, s in answers if not s.accepted)
-            raise Lost(f"{made.layout.name}: {item} was not stored: {status!r}")
+            (area, at), why = next(
+                (item, status)
+                for item, status in zip(batch.items, batch.status, strict=True)
+                if not status.accepted
+            )
+            raise Lost(f"{made.layout.name}: {area} {at} was not stored: {why!r}")
 
 
 def _read(namespace: kvstore.Namespace, made: Objects) -> int:
@@ -99,26 +102,22 @@ def _read(namespace: kvstore.Namespace, made: Objects) -> int:
     that came back."""
     back = 0
     ids = list(_token_ids(made))
-    unread = {("body", i) for i in range(made.bodies)}
-    unread |= {("window", i) for i in made.windows}
-    unread |= {("checkpoint", n) for n in made.checkpoints}
+    unread = set(made.items())
     for point in made.points:
         plan = namespace.match(ids[: point + 1], allow_approximate=True)
         with namespace.lease(plan) as lease:
             got = lease.plan
-            wanted = [("body", i, made.body) for i in range(*got.bodies)]
-            wanted += [("window", i, made.window) for i in range(*got.windows)]
+            named = [("body", i) for i in range(*got.bodies)]
+            named += [("window", i) for i in range(*got.windows)]
             if got.checkpoint is not None:
-                wanted.append(("checkpoint", got.checkpoint, made.checkpoint))
-            for area, at, bytes_of in wanted:
-                if (area, at) not in unread:
-                    continue
+                named.append(("checkpoint", got.checkpoint))
+            for area, at in [item for item in named if item in unread]:
                 block = 0 if area == "checkpoint" else at
                 stored = b"".join(bytes(part) for part in lease.parts(block, area))
-                if stored != bytes_of(at):
+                if stored != made.bytes_of(area, at):
                     raise Lost(f"{made.layout.name}: {area} {at} came back with other bytes")
-                unread.remove((area, at))
                 back += len(stored)
+            unread.difference_update(named)
     if unread:
         area, at = min(unread)
         raise Lost(f"{made.layout.name}: {len(unread)} objects did not come back ({area} {at})")
