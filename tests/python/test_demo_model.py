@@ -109,7 +109,8 @@ def attend_with_keys_and_values(
         scores[np.triu_indices(n, 1)] = -np.inf
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         heads.append(weights / weights.sum(axis=1, keepdims=True) @ value)
-    return np.concatenate(heads, axis=1) @ take("o_proj").T
+    mixed: np.ndarray = np.concatenate(heads, axis=1) @ take("o_proj").T
+    return mixed
 
 
 def test_absorption_equals_keys_and_values(model: MlaDecoder) -> None:
