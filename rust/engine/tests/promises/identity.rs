@@ -274,8 +274,8 @@ fn a_description_too_long_to_keep_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), &options());
     let layout = layout(8);
-    let long = described(&layout).extra("note", "x".repeat(980)).build();
-    let said = match long {
+    let long = "x".repeat(980);
+    let said = match described(&layout).extra("note", long).build() {
         Err(error) => error.to_string(),
         Ok(description) => {
             let options = NamespaceOptions::default();

@@ -238,7 +238,7 @@ fn a_damaged_superblock_never_costs_the_data() {
 fn truncated_files_cost_what_they_held() {
     let good = stored(40);
     for name in ["namespaces", "tenants", "directory", "table", "data"] {
-        for keep in [0, 1, 4096, 300_000] {
+        for keep in [0, 4096, 300_000] {
             let dir = tempfile::tempdir().unwrap();
             for (file, bytes) in contents(good.path()) {
                 let bytes = if file == name { &bytes[..keep.min(bytes.len())] } else { &bytes };
@@ -285,7 +285,7 @@ fn a_flipped_bit_anywhere_is_a_miss_at_most() {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    for turn in 0..30 {
+    for turn in 0..24 {
         let (file, image) = &images[turn % images.len()];
         // Where something is: the first pages of a file.
         let at = random(image.len().min(200_000));

@@ -19,11 +19,11 @@ fn with_state(bytes: u64) -> Arc<Layout> {
     Arc::new(Layout::new("test", BLOCK_TOKENS, groups).unwrap())
 }
 
-/// Bytes that differ everywhere, cheaper than a hash.
+/// Bytes that differ everywhere.
 fn pattern(seed: u64, len: u64) -> Vec<u8> {
-    let words = (0..len.div_ceil(8))
-        .flat_map(|i| (i ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
-    words.take(len as usize).collect()
+    let mut bytes = vec![0; len as usize];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
 }
 
 /// One block and its checkpoint.
@@ -232,7 +232,7 @@ fn a_cleared_set_is_gone_whole() {
 fn a_damaged_part_makes_the_whole_set_a_miss() {
     let layout = with_state(9 * MIB);
     let (tokens, state) = (prompt(1, 1), pattern(1, 9 * MIB));
-    for at in [0, 3 * MIB, 5 * MIB, 9 * MIB - 100] {
+    for at in [0, 3 * MIB, 9 * MIB - 100] {
         let disk = FaultDisk::new();
         let (store, _) = on(&disk, FaultPlan::default(), &options());
         let ns = namespace(&store, &layout, "a");
@@ -270,7 +270,7 @@ fn a_view_of_one_part_does_not_keep_the_others() {
     let (store, _) = on(&FaultDisk::new(), FaultPlan::default(), &options());
     let layout = with_state(9 * MIB);
     let ns = namespace(&store, &layout, "a");
-    for seed in 0..30 {
+    for seed in 0..16 {
         let (tokens, state) = (prompt(seed, 1), pattern(seed.into(), 9 * MIB));
         assert_eq!(put_with_checkpoint(&ns, &tokens, &state, Ack::Ssd), Status::Stored);
         let view = {

@@ -396,3 +396,28 @@ fn items_fall_with_the_item_that_they_need() {
     drop(device);
     at_rest(&store);
 }
+
+/// Two writers of one prefix with other tails both get through, whoever is first: a child that is
+/// put while its parent is being filled by somebody else is written after it, not refused.
+#[test]
+fn two_writers_of_one_prefix_both_get_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), &options());
+    let ns = namespace(&store, &layout(192), "a");
+    for round in 0..60 {
+        let head = prompt(round, 6);
+        let put = |tail: u32| {
+            let tail = prompt(1000 + tail, 3).into_iter().map(|token| token + 1);
+            let tokens: Vec<u32> = head.iter().copied().chain(tail).collect();
+            put_and_wait(&ns, &tokens, Ack::Ssd)
+        };
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let threads = [1, 2, 3].map(|tail| scope.spawn(move || put(tail)));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        for answer in answers.iter().flatten() {
+            assert!(matches!(answer, Status::Stored | Status::Exists), "{round}: {answers:?}");
+        }
+    }
+    at_rest(&store);
+}
