@@ -328,11 +328,15 @@ impl State {
     }
 
     /// Whether the parent is known and neither on disk nor on its way there: a child is not
-    /// written before its parent is at least submitted.
+    /// written before its parent is at least submitted. A parent that another put is still
+    /// filling is on its way: it cannot be waited for, since that put may wait for room here.
     fn parent_stays_out(&self, id: EntryId) -> bool {
         !self.head_of.contains_key(&id)
             && self.index.parent(id).is_some_and(|parent| {
-                !self.index.is_resident(parent, Tier::Disk) && !self.has(parent, bit::QUEUED)
+                let filled = self.index[parent].flags & (bit::HOST | bit::READY) != 0;
+                filled
+                    && !self.index.is_resident(parent, Tier::Disk)
+                    && !self.has(parent, bit::QUEUED)
             })
     }
 
