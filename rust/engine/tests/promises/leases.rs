@@ -384,3 +384,33 @@ fn prefetch_brings_a_prompt_to_host_memory() {
     assert_eq!((counters.bytes_read, counters.hits_host), (read, 40));
     at_rest(&store);
 }
+
+/// B3-10: prefetches aborted at any moment leave no read, no pin and no memory behind, and the next
+/// one is admitted.
+#[test]
+fn an_aborted_prefetch_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { host_bytes: 20 * MIB, ..options() };
+    let store = open(dir.path(), &options);
+    let ns = Arc::new(namespace(&store, &layout(1600), "a"));
+    for seed in 0..10 {
+        put_and_wait(&ns, &prompt(seed, 20), Ack::Ssd);
+    }
+    let mut batches = Vec::new();
+    for turn in 0..300 {
+        let found = matched(&ns, &prompt(turn % 10, 20));
+        let deadline = Instant::now() + Duration::from_millis(u64::from(turn % 5));
+        let batch = ns.prefetch(&found, deadline);
+        if turn % 3 > 0 {
+            std::thread::sleep(Duration::from_micros(u64::from(turn) * 7));
+            batch.cancel();
+        }
+        batches.push(batch);
+    }
+    assert!(batches.iter().all(|batch| batch.wait(soon())));
+    at_rest(&store);
+    let batch = ns.prefetch(&matched(&ns, &prompt(3, 20)), soon());
+    assert!(batch.wait(soon()));
+    assert_eq!(batch.status(), [Status::Stored; 20]);
+    at_rest(&store);
+}

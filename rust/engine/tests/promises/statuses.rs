@@ -402,9 +402,9 @@ fn items_fall_with_the_item_that_they_need() {
 #[test]
 fn two_writers_of_one_prefix_both_get_through() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path(), &options());
-    let ns = namespace(&store, &layout(192), "a");
-    for round in 0..60 {
+    let store = open(dir.path(), &Options { host_bytes: 64 * MIB, ..options() });
+    let ns = namespace(&store, &layout(4096), "a");
+    for round in 0..40 {
         let head = prompt(round, 6);
         let put = |tail: u32| {
             let tail = prompt(1000 + tail, 3).into_iter().map(|token| token + 1);
@@ -419,5 +419,32 @@ fn two_writers_of_one_prefix_both_get_through() {
             assert!(matches!(answer, Status::Stored | Status::Exists), "{round}: {answers:?}");
         }
     }
+    at_rest(&store);
+}
+
+/// B1-08: a put has copied its bytes when it returns: whoever fills the buffer next changes nothing.
+#[test]
+fn the_callers_buffer_is_free_when_a_put_returns() {
+    let (store, device) = on(&FaultDisk::new(), FaultPlan::default(), &options());
+    let ns = namespace(&store, &layout(192), "a");
+    device.inject(Rule::always(File::Data, OpKind::Write, Fault::Stuck));
+    let tokens = prompt(1, 4);
+    let keys = keys(&ns, &tokens);
+    let mut buffer = vec![0; ns.layout().body_bytes() as usize];
+    let batches: Vec<_> = (0..4)
+        .map(|block| {
+            let wanted = payload(&keys[block], buffer.len());
+            buffer.copy_from_slice(&wanted);
+            let one = object(&keys, block, Kind::Body, &buffer);
+            ns.put_objects(&[one], PutOptions { ack: Ack::Ssd, ..PutOptions::default() })
+        })
+        .collect();
+    buffer.fill(0xEE);
+    device.heal();
+    device.release();
+    assert!(batches.iter().all(|batch| batch.wait(soon())));
+    assert_eq!(check(&ns, &tokens), 4);
+    let report = store.check(false, |_, _| ()).unwrap();
+    assert_eq!((report.objects, report.damaged.len()), (4, 0));
     at_rest(&store);
 }
