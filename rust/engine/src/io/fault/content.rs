@@ -1,5 +1,8 @@
 //! Contents of one file: what a process sees, and what a power cut may leave of it.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
 use super::random::Random;
 use crate::io::error::IoErrorKind;
 
@@ -10,10 +13,10 @@ const ATOMS: [usize; 2] = [512, 4096];
 
 #[derive(Default)]
 pub(super) struct Content {
-    now: Vec<u8>,
-    durable: Vec<u8>,
+    now: Sparse,
+    durable: Sparse,
     /// Writes since the last sync, in order.
-    cached: Vec<Written>,
+    cached: VecDeque<Written>,
 }
 
 struct Written {
@@ -22,49 +25,49 @@ struct Written {
 }
 
 impl Content {
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.now
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.now.to_vec()
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.now.len() as u64
+        self.now.len as u64
     }
 
-    /// Changes what is there now and what is durable alike.
-    pub(super) fn at_rest(&mut self, change: impl Fn(&mut Vec<u8>)) {
+    /// Changes bytes now and durably. The file grows where it is shorter.
+    pub(super) fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
         self.sync();
-        change(&mut self.now);
-        change(&mut self.durable);
+        self.now.write(offset, bytes);
+        self.durable.write(offset, bytes);
     }
 
     pub(super) fn set_len(&mut self, len: usize) {
-        self.at_rest(|bytes| bytes.resize(len, 0));
+        self.sync();
+        self.now.set_len(len);
+        self.durable.set_len(len);
     }
 
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), IoErrorKind> {
-        let found = self.now.get(offset..).unwrap_or_default();
-        let len = found.len().min(bytes.len());
-        bytes[..len].copy_from_slice(&found[..len]);
-        if len == bytes.len() { Ok(()) } else { Err(IoErrorKind::Eof) }
+        if self.now.read(offset, bytes) == bytes.len() { Ok(()) } else { Err(IoErrorKind::Eof) }
     }
 
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        put(&mut self.now, offset, bytes);
+        self.now.write(offset, bytes);
         self.cache(offset, bytes);
     }
 
     /// A write that has not been seen to complete.
     pub(super) fn cache(&mut self, offset: usize, bytes: &[u8]) {
-        if self.cached.len() >= CACHED_WRITES {
-            let oldest = self.cached.remove(0);
-            put(&mut self.durable, oldest.offset, &oldest.bytes);
+        if self.cached.len() >= CACHED_WRITES
+            && let Some(oldest) = self.cached.pop_front()
+        {
+            self.durable.write(oldest.offset, &oldest.bytes);
         }
-        self.cached.push(Written { offset, bytes: bytes.to_vec() });
+        self.cached.push_back(Written { offset, bytes: bytes.to_vec() });
     }
 
     pub(super) fn sync(&mut self) {
         for Written { offset, bytes } in self.cached.drain(..) {
-            put(&mut self.durable, offset, &bytes);
+            self.durable.write(offset, &bytes);
         }
     }
 
@@ -79,7 +82,7 @@ impl Content {
     pub(super) fn power_cut(&mut self, random: &mut Random) {
         for Written { offset, bytes } in std::mem::take(&mut self.cached) {
             for (at, atom) in surviving(&bytes, random) {
-                put(&mut self.durable, offset + at, atom);
+                self.durable.write(offset + at, atom);
             }
         }
         self.now.clone_from(&self.durable);
@@ -98,10 +101,61 @@ fn surviving<'a>(bytes: &'a [u8], random: &mut Random) -> Vec<(usize, &'a [u8])>
     }
 }
 
-fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = offset + bytes.len();
-    if file.len() < end {
-        file.resize(end, 0);
+/// Bytes of a page of a [`Sparse`].
+const PAGE: usize = 4096;
+
+/// A file in memory of which only what was written takes any.
+#[derive(Clone, Default)]
+struct Sparse {
+    pages: BTreeMap<usize, Box<[u8]>>,
+    len: usize,
+}
+
+impl Sparse {
+    /// Fills the front of `out` with what there is; answers how much.
+    fn read(&self, offset: usize, out: &mut [u8]) -> usize {
+        let found = self.len.saturating_sub(offset).min(out.len());
+        for (at, range) in pieces(offset, found) {
+            let piece = &mut out[range];
+            match self.pages.get(&(at / PAGE)) {
+                Some(page) => piece.copy_from_slice(&page[at % PAGE..][..piece.len()]),
+                None => piece.fill(0),
+            }
+        }
+        found
     }
-    file[offset..end].copy_from_slice(bytes);
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.len = self.len.max(offset + bytes.len());
+        for (at, range) in pieces(offset, bytes.len()) {
+            let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE].into());
+            page[at % PAGE..][..range.len()].copy_from_slice(&bytes[range]);
+        }
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+        self.pages.split_off(&len.div_ceil(PAGE));
+        if let Some(last) = self.pages.get_mut(&(len / PAGE)) {
+            last[len % PAGE..].fill(0);
+        }
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        let mut out = vec![0; self.len];
+        self.read(0, &mut out);
+        out
+    }
+}
+
+/// `len` bytes from `offset`, cut at pages: places in the file and ranges of the bytes.
+fn pieces(offset: usize, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done;
+        let piece = (PAGE - at % PAGE).min(len - done);
+        let range = done..done + piece;
+        done += piece;
+        (piece > 0).then_some((at, range))
+    })
 }

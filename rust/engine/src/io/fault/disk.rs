@@ -43,26 +43,21 @@ impl FaultDisk {
 
     /// Changes bytes on the medium behind everybody's back. The file grows where it is shorter.
     pub fn overwrite(&self, file: File, offset: usize, bytes: &[u8]) {
-        self.files.lock()[file as usize].at_rest(|content| {
-            if content.len() < offset + bytes.len() {
-                content.resize(offset + bytes.len(), 0);
-            }
-            content[offset..offset + bytes.len()].copy_from_slice(bytes);
-        });
+        self.files.lock()[file as usize].overwrite(offset, bytes);
     }
 
     /// Flips one bit on the medium; nothing happens behind the end of the file.
     pub fn flip_bit(&self, file: File, offset: usize, bit: u32) {
-        self.files.lock()[file as usize].at_rest(|content| {
-            if let Some(byte) = content.get_mut(offset) {
-                *byte ^= 1 << (bit % 8);
-            }
-        });
+        let content = &mut self.files.lock()[file as usize];
+        let mut byte = [0];
+        if content.read(offset, &mut byte).is_ok() {
+            content.overwrite(offset, &[byte[0] ^ 1 << (bit % 8)]);
+        }
     }
 
     /// A copy of what a file holds now.
     pub fn contents(&self, file: File) -> Vec<u8> {
-        self.files.lock()[file as usize].bytes().to_vec()
+        self.files.lock()[file as usize].bytes()
     }
 
     pub(super) fn files(&self) -> MutexGuard<'_, [Content; File::ALL.len()]> {
