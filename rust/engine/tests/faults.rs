@@ -372,6 +372,28 @@ fn what_was_flushed_survives_a_power_cut_after_it_was_moved() {
     assert!(moved > 0, "nothing was moved: the scenario shows nothing");
 }
 
+/// Limits hold from the start, also when a power cut brings evicted objects back.
+#[test]
+fn a_power_cut_brings_nothing_back_beyond_the_limit() {
+    let options = Options { disk_objects: Some(8), ..disk_only() };
+    let mut back = 0;
+    for seed in 0..12 {
+        let life = rig(&options, FaultPlan { seed, ..FaultPlan::default() });
+        let ns = namespace(&life.store, &layout(64), "a");
+        put_and_wait(&ns, &prompt(1, 8), Ack::SsdFlush);
+        for n in 2..6 {
+            put_and_wait(&ns, &prompt(n, 3), Ack::Ssd);
+        }
+        life.disk.power_cut(seed);
+        life.store.close();
+        let life = rig_on(life.disk, &options, FaultPlan::default());
+        let stats = life.store.stats();
+        assert!(stats.disk.objects <= 8, "seed {seed}: {}", stats.disk.objects);
+        back += stats.counters.evicted_disk;
+    }
+    assert!(back > 0, "nothing came back: the scenario shows nothing");
+}
+
 /// A store that is open for reading changes no byte of its files.
 #[test]
 fn an_open_for_reading_writes_nothing() {

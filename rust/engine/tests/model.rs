@@ -527,6 +527,8 @@ impl World {
         self.store = store?;
         self.handles =
             handles(&self.store).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        // Recovery itself may evict, down to the limit.
+        let lost = lost + losses(&self.store.stats());
         let power = end.is_some_and(|(_, power)| power);
         let report = self.store.check(power || self.tainted, |_, _| ()).unwrap();
         if power || self.tainted {

@@ -222,7 +222,7 @@ impl State {
     /// Evicts the least valuable leaf (with what hangs under it in skipped classes) of `class`, or
     /// of any. Where host-only children keep every disk object from being a leaf, the oldest of
     /// those go instead, until their parent is one.
-    fn evict_one_of(&mut self, class: Option<u8>) -> bool {
+    pub(crate) fn evict_one_of(&mut self, class: Option<u8>) -> bool {
         let mut below_disk = None;
         loop {
             if let Some(victim) = self.disk_victim(class) {

@@ -680,6 +680,7 @@ impl Opener<'_> {
         self.scan(present, |this, segment| this.adopt(state, &segment));
         self.gather_sets(state);
         state.index.settle();
+        self.keep_to_limit(state);
         self.recovered.objects = state.index.len() as u64;
         Ok(())
     }
@@ -814,6 +815,15 @@ impl Opener<'_> {
             self.parts.push((id, d.parent_prefix));
         }
         Ok(id)
+    }
+
+    /// A power cut may bring evicted objects back: more than the limit allows.
+    fn keep_to_limit(&self, state: &mut State) {
+        let Some(most) = self.options.disk_objects.filter(|_| !self.options.read_only) else {
+            return;
+        };
+        let going = |state: &State| state.after_slot.values().map(Vec::len).sum::<usize>() as u64;
+        while state.disk_objects - going(state) > most && state.evict_one_of(None) {}
     }
 
     /// Puts parts under their part 0; parts without one are dropped.
