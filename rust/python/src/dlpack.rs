@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::errors::invalid;
+use crate::process::this;
 
 const CPU: i32 = 1;
 const CPU_PINNED: i32 = 3; // kDLCUDAHost: host memory that a GPU may read
@@ -136,7 +137,7 @@ struct Context {
     _memory: Bytes,
     shape: [i64; 1],
     strides: [i64; 1],
-    pid: u32,
+    process: u32,
 }
 
 /// Bytes that go out.
@@ -153,9 +154,9 @@ impl Bytes {
             Self::View(view) => (view.foreign_ptr(), view.len(), READ_ONLY),
             Self::Copy(bytes) => (bytes.as_ptr(), bytes.len(), IS_COPIED),
         };
-        let pid = std::process::id();
+        let process = this();
         let shape = [i64::try_from(len).unwrap_or(i64::MAX)];
-        let mut context = Box::new(Context { _memory: self, shape, strides: [1], pid });
+        let mut context = Box::new(Context { _memory: self, shape, strides: [1], process });
         let tensor = DlTensor {
             data: data.cast_mut().cast(),
             device_type: CPU,
@@ -207,7 +208,7 @@ impl Bytes {
 unsafe fn release(context: *mut c_void) {
     // SAFETY: by this function's contract.
     let context = unsafe { Box::from_raw(context.cast::<Context>()) };
-    if context.pid != std::process::id() {
+    if context.process != this() {
         let _leaked = std::mem::ManuallyDrop::new(context);
     }
 }

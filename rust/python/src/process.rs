@@ -4,8 +4,8 @@
 //! call could wait for ever. So what belongs to the engine is [`Local`]: another process gets an
 //! error before it touches anything, and leaks it instead of dropping it.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,27 +17,46 @@ use crate::store::Shared;
 /// How long the end of a process waits for what is pending.
 const AT_EXIT: Duration = Duration::from_secs(4);
 
+/// Forks between the first process and this one. The process id would say the same, but asking for
+/// it is a system call, as much as a whole look-up.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Number that tells this process from those that it was forked from.
+pub(crate) fn this() -> u32 {
+    static HANDLER: Once = Once::new();
+    HANDLER.call_once(|| {
+        // SAFETY: the handler is a function of this module, which Python never unloads, and does
+        // nothing that is not safe in a forked child. ENOMEM leaves a process without the check.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+extern "C" fn forked_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Something that works in the process that made it only.
 pub(crate) struct Local<T: Send> {
     value: Option<T>,
-    pid: u32,
+    process: u32,
 }
 
 impl<T: Send> Local<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Some(value), pid: std::process::id() }
+        Self { value: Some(value), process: this() }
     }
 
     /// The value, or `ForkedError` in another process.
     pub(crate) fn get(&self) -> PyResult<&T> {
-        self.value.as_ref().filter(|_| std::process::id() == self.pid).ok_or_else(forked)
+        self.value.as_ref().filter(|_| this() == self.process).ok_or_else(forked)
     }
 }
 
 impl<T: Send> Drop for Local<T> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
-        if std::process::id() == self.pid {
+        if this() == self.process {
             detached(|| drop(value));
         } else {
             let _leaked = std::mem::ManuallyDrop::new(value);

@@ -189,6 +189,9 @@ impl View {
         buffer: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
+        if flags & ffi::PyBUF_WRITABLE != 0 {
+            return Err(PyBufferError::new_err("the bytes of a view are read-only"));
+        }
         let py = this.py();
         let view = this.get();
         let data = view.exported(py)?.foreign_ptr().cast_mut().cast();
