@@ -10,7 +10,6 @@ pub(super) use decode::{decode, join};
 pub(super) use encode::{encode, split};
 
 use super::vector::{Simd, part, part_mut};
-use crate::element::Element;
 
 /// Whether the power-of-two scale of an E8M0 code moves every element's exponent without leaving
 /// bf16's normal range.
@@ -28,6 +27,10 @@ const POWER8: u8 = 0;
 const POWER4: u8 = 1;
 const SCALED8: u8 = 2;
 const INT8: u8 = 3;
+/// E5M2 in place of E4M3.
+const WIDE: u8 = 4;
+const POWER8_WIDE: u8 = POWER8 | WIDE;
+const SCALED8_WIDE: u8 = SCALED8 | WIDE;
 
 /// The constants of an 8-bit float in fp32 and in bf16.
 #[derive(Clone, Copy)]
@@ -46,9 +49,9 @@ const E4M3: Fp8 = Fp8 { mantissa: 3, lowest: 121, largest: 0x7E, magic: 16_384.0
 const E5M2: Fp8 = Fp8 { mantissa: 2, lowest: 113, largest: 0x7B, magic: 128.0 };
 
 impl Fp8 {
-    #[inline(always)]
-    fn of(element: Element) -> Self {
-        if element == Element::E5M2 { E5M2 } else { E4M3 }
+    /// The format of a family.
+    const fn of(family: u8) -> Self {
+        if family & WIDE == 0 { E4M3 } else { E5M2 }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Codes to bf16.
 
 use super::{
-    E4M3, E5M2, Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut,
-    round_int,
+    Fp8, INT8, POWER4, POWER8, POWER8_WIDE, SCALED8, SCALED8_WIDE, Simd, WIDE, moves_exponents,
+    part, part_mut, round_int,
 };
 use crate::element::Element;
 use crate::float::BF16_NAN;
@@ -34,15 +34,20 @@ pub(in crate::simd) fn decode<S: Simd>(
         }
         return finish(s, job);
     }
-    match (family, job.block) {
-        (Family::Power8, 32) => blocks::<S, POWER8, 32>(s, job, codes, scales, target),
-        (Family::Power8, 64) => blocks::<S, POWER8, 64>(s, job, codes, scales, target),
-        (Family::Power8, 128) => blocks::<S, POWER8, 128>(s, job, codes, scales, target),
-        (Family::Power8, _) => blocks::<S, POWER8, 0>(s, job, codes, scales, target),
-        (Family::Power4, 32) => blocks::<S, POWER4, 32>(s, job, codes, scales, target),
-        (Family::Power4, _) => blocks::<S, POWER4, 0>(s, job, codes, scales, target),
-        (Family::Int8, _) => blocks::<S, INT8, 0>(s, job, codes, scales, target),
-        _ => blocks::<S, SCALED8, 0>(s, job, codes, scales, target),
+    let wide = job.scheme.element == Element::E5M2;
+    match (family, wide, job.block) {
+        (Family::Power8, false, 32) => blocks::<S, POWER8, 32>(s, job, codes, scales, target),
+        (Family::Power8, false, 64) => blocks::<S, POWER8, 64>(s, job, codes, scales, target),
+        (Family::Power8, false, 128) => blocks::<S, POWER8, 128>(s, job, codes, scales, target),
+        (Family::Power8, false, _) => blocks::<S, POWER8, 0>(s, job, codes, scales, target),
+        (Family::Power8, true, _) => blocks::<S, POWER8_WIDE, 0>(s, job, codes, scales, target),
+        (Family::Power4, _, 32) => blocks::<S, POWER4, 32>(s, job, codes, scales, target),
+        (Family::Power4, ..) => blocks::<S, POWER4, 0>(s, job, codes, scales, target),
+        (Family::Int8, _, 128) => blocks::<S, INT8, 128>(s, job, codes, scales, target),
+        (Family::Int8, ..) => blocks::<S, INT8, 0>(s, job, codes, scales, target),
+        (_, false, 128) => blocks::<S, SCALED8, 128>(s, job, codes, scales, target),
+        (_, false, _) => blocks::<S, SCALED8, 0>(s, job, codes, scales, target),
+        (_, true, _) => blocks::<S, SCALED8_WIDE, 0>(s, job, codes, scales, target),
     }
     finish(s, job);
 }
@@ -68,16 +73,19 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     let count = target.len() / block;
     let mut index = 0;
     while index < count {
-        let y = part_mut(target, index * block, block);
-        let c = part(codes, index * bytes, bytes);
-        let stored = part(scales, index * size, size);
+        // Wrapped products would be caught as parts outside their buffers.
+        let y = part_mut(target, index.wrapping_mul(block), block);
+        let c = part(codes, index.wrapping_mul(bytes), bytes);
+        let stored = part(scales, index.wrapping_mul(size), size);
         let done = match (FAMILY, stored) {
-            (POWER8, [code]) => power8(s, job, *code, c, y),
+            (POWER8 | POWER8_WIDE, [code]) => power8::<S, FAMILY>(s, job, *code, c, y),
             (POWER4, [code]) => power4(s, job, *code, c, y),
             (POWER4, _) => false,
             (INT8, [p, q, r, t]) => int8(s, job, f32::from_le_bytes([*p, *q, *r, *t]), c, y),
-            (_, [p, q, r, t]) => scaled8(s, job, f32::from_le_bytes([*p, *q, *r, *t]), c, y),
-            _ => scaled8(s, job, job.given_scale(index), c, y),
+            (_, [p, q, r, t]) => {
+                scaled8::<S, FAMILY>(s, job, f32::from_le_bytes([*p, *q, *r, *t]), c, y)
+            }
+            _ => scaled8::<S, FAMILY>(s, job, job.given_scale(index), c, y),
         };
         if !done {
             job.decode_block(index, c, stored, y);
@@ -87,42 +95,40 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
 }
 
 /// How 8-bit float codes become bf16 with their exponents moved by a shift (a multiple of 128).
-struct Fp8Words<S: Simd> {
-    format: Fp8,
+struct Fp8Words<S: Simd, const FAMILY: u8> {
     /// What is added to shifted normal codes.
     base: S::W,
     /// Subnormals.
     steps: S::T,
 }
 
-impl<S: Simd> Fp8Words<S> {
+impl<S: Simd, const FAMILY: u8> Fp8Words<S, FAMILY> {
+    const FORMAT: Fp8 = Fp8::of(FAMILY);
+
     #[inline(always)]
-    fn new(s: S, element: Element, shift: u16) -> Self {
-        let (format, steps) = match element {
-            Element::E5M2 => (E5M2, &E5M2_STEPS),
-            _ => (E4M3, &E4M3_STEPS),
-        };
-        let base = (((format.lowest - 1) << 7) as u16).wrapping_add(shift);
-        Self { format, base: s.splat(base), steps: s.moved_table(steps, shift) }
+    fn new(s: S, shift: u16) -> Self {
+        let steps = if FAMILY & WIDE == 0 { &E4M3_STEPS } else { &E5M2_STEPS };
+        let base = (((Self::FORMAT.lowest - 1) << 7) as u16).wrapping_add(shift);
+        Self { base: s.splat(base), steps: s.moved_table(steps, shift) }
     }
 
     #[inline(always)]
     fn decode(&self, s: S, v: S::W) -> S::W {
-        let format = self.format;
+        let mantissa = Self::FORMAT.mantissa;
         let magnitude = s.and(v, s.splat(0x7F));
-        let normal = s.add(s.shl(magnitude, 7 - format.mantissa), self.base);
+        let normal = s.add(s.shl(magnitude, 7 - mantissa), self.base);
         let step = s.look(self.steps, magnitude);
-        let value = s.if_above(s.splat(1 << format.mantissa), magnitude, step, normal);
+        let value = s.if_above(s.splat(1 << mantissa), magnitude, step, normal);
         let sign = s.shl(s.and(v, s.splat(0x80)), 8);
         let signed = s.or(value, sign);
         let nan = s.splat(BF16_NAN);
-        if format.mantissa == E5M2.mantissa {
-            // Above the largest finite code an infinity, then NaN without a sign.
-            let infinity = s.or(s.splat(0x7F80), sign);
-            let above = s.if_above(magnitude, s.splat(0x7C), nan, infinity);
-            return s.if_above(magnitude, s.splat(0x7B), above, signed);
+        if FAMILY & WIDE == 0 {
+            return s.if_above(magnitude, s.splat(0x7E), nan, signed);
         }
-        s.if_above(magnitude, s.splat(0x7E), nan, signed)
+        // Above the largest finite code an infinity, then NaN without a sign.
+        let infinity = s.or(s.splat(0x7F80), sign);
+        let above = s.if_above(magnitude, s.splat(0x7C), nan, infinity);
+        s.if_above(magnitude, s.splat(0x7B), above, signed)
     }
 }
 
@@ -138,11 +144,17 @@ fn shift(code: u8) -> u16 {
 }
 
 #[inline(always)]
-fn power8<S: Simd>(s: S, job: &Job<'_>, code: u8, codes: &[u8], target: &mut [u16]) -> bool {
+fn power8<S: Simd, const FAMILY: u8>(
+    s: S,
+    job: &Job<'_>,
+    code: u8,
+    codes: &[u8],
+    target: &mut [u16],
+) -> bool {
     if !moves_exponents(code) {
         return false;
     }
-    let words = Fp8Words::new(s, job.scheme.element, shift(code));
+    let words = Fp8Words::<S, FAMILY>::new(s, shift(code));
     let mut i = 0;
     while i < target.len() {
         let y = part_mut(target, i, S::LANES);
@@ -160,11 +172,17 @@ fn narrow<S: Simd>(s: S, even: S::F, odd: S::F) -> S::W {
 }
 
 #[inline(always)]
-fn scaled8<S: Simd>(s: S, job: &Job<'_>, scale: f32, codes: &[u8], target: &mut [u16]) -> bool {
+fn scaled8<S: Simd, const FAMILY: u8>(
+    s: S,
+    job: &Job<'_>,
+    scale: f32,
+    codes: &[u8],
+    target: &mut [u16],
+) -> bool {
     if !ordinary(scale) {
         return false;
     }
-    let codes_to_words = Fp8Words::new(s, job.scheme.element, 0);
+    let codes_to_words = Fp8Words::<S, FAMILY>::new(s, 0);
     let by = s.splat_float(scale);
     let mut i = 0;
     while i < target.len() {

@@ -1,6 +1,9 @@
 //! bf16 to codes.
 
-use super::{Fp8, INT8, POWER4, POWER8, SCALED8, Simd, moves_exponents, part, part_mut};
+use super::{
+    Fp8, INT8, POWER4, POWER8, POWER8_WIDE, SCALED8, SCALED8_WIDE, Simd, WIDE, moves_exponents,
+    part, part_mut,
+};
 use crate::element::{Element, ZeroSign};
 use crate::float::{Grid, Rounding, bf16_to_f32};
 use crate::job::{Family, Job, NvSteps, nv_steps, ordinary};
@@ -18,18 +21,21 @@ pub(in crate::simd) fn encode<S: Simd>(
     scales: &mut [u8],
 ) {
     // Constant families and lengths let the loops over a block unroll.
-    match (family, job.block) {
-        (Family::Nv4, _) => nv4(s, job, source, codes, scales),
-        (Family::Power8, 32) => blocks::<S, POWER8, 32>(s, job, source, codes, scales),
-        (Family::Power8, 64) => blocks::<S, POWER8, 64>(s, job, source, codes, scales),
-        (Family::Power8, 128) => blocks::<S, POWER8, 128>(s, job, source, codes, scales),
-        (Family::Power8, _) => blocks::<S, POWER8, 0>(s, job, source, codes, scales),
-        (Family::Power4, 32) => blocks::<S, POWER4, 32>(s, job, source, codes, scales),
-        (Family::Power4, _) => blocks::<S, POWER4, 0>(s, job, source, codes, scales),
-        (Family::Scaled8, 128) => blocks::<S, SCALED8, 128>(s, job, source, codes, scales),
-        (Family::Scaled8, _) => blocks::<S, SCALED8, 0>(s, job, source, codes, scales),
-        (Family::Int8, 128) => blocks::<S, INT8, 128>(s, job, source, codes, scales),
-        (Family::Int8, _) => blocks::<S, INT8, 0>(s, job, source, codes, scales),
+    let wide = job.scheme.element == Element::E5M2;
+    match (family, wide, job.block) {
+        (Family::Nv4, ..) => nv4(s, job, source, codes, scales),
+        (Family::Power8, false, 32) => blocks::<S, POWER8, 32>(s, job, source, codes, scales),
+        (Family::Power8, false, 64) => blocks::<S, POWER8, 64>(s, job, source, codes, scales),
+        (Family::Power8, false, 128) => blocks::<S, POWER8, 128>(s, job, source, codes, scales),
+        (Family::Power8, false, _) => blocks::<S, POWER8, 0>(s, job, source, codes, scales),
+        (Family::Power8, true, _) => blocks::<S, POWER8_WIDE, 0>(s, job, source, codes, scales),
+        (Family::Power4, _, 32) => blocks::<S, POWER4, 32>(s, job, source, codes, scales),
+        (Family::Power4, ..) => blocks::<S, POWER4, 0>(s, job, source, codes, scales),
+        (Family::Scaled8, false, 128) => blocks::<S, SCALED8, 128>(s, job, source, codes, scales),
+        (Family::Scaled8, false, _) => blocks::<S, SCALED8, 0>(s, job, source, codes, scales),
+        (Family::Scaled8, true, _) => blocks::<S, SCALED8_WIDE, 0>(s, job, source, codes, scales),
+        (Family::Int8, _, 128) => blocks::<S, INT8, 128>(s, job, source, codes, scales),
+        (Family::Int8, ..) => blocks::<S, INT8, 0>(s, job, source, codes, scales),
     }
     if job.stream {
         s.fence();
@@ -50,7 +56,6 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     let size = job.scale_bytes();
     let count = source.len() / block;
     let power = PowerRow::of(job);
-    let wide = job.scheme.element == Element::E5M2;
     let mut index = 0;
     while index < count {
         let group = if count - index < 8 { count - index } else { 8 };
@@ -58,14 +63,14 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
         let mut i = 0;
         while i < group {
             let at = index + i;
-            let x = part(source, at * block, block);
-            let c = part_mut(codes, at * bytes, bytes);
-            let stored = part_mut(scales, at * size, size);
+            // Wrapped products would be caught as parts outside their buffers.
+            let x = part(source, at.wrapping_mul(block), block);
+            let c = part_mut(codes, at.wrapping_mul(bytes), bytes);
+            let stored = part_mut(scales, at.wrapping_mul(size), size);
             let done = match FAMILY {
-                POWER8 if wide => power8::<S, true>(s, job, power, most[i], x, c, stored),
-                POWER8 => power8::<S, false>(s, job, power, most[i], x, c, stored),
+                POWER8 | POWER8_WIDE => power8::<S, FAMILY>(s, job, power, most[i], x, c, stored),
                 POWER4 => power4(s, job, power, most[i], x, c, stored),
-                SCALED8 => scaled8(s, job, (at, most[i]), x, c, stored),
+                SCALED8 | SCALED8_WIDE => scaled8::<S, FAMILY>(s, job, (at, most[i]), x, c, stored),
                 _ => int8(s, job, (at, most[i]), x, c, stored),
             };
             if !done {
@@ -176,7 +181,7 @@ fn shifted<S: Simd>(s: S, v: S::W, shift: u16) -> S::W {
 }
 
 #[inline(always)]
-fn power8<S: Simd, const WIDE: bool>(
+fn power8<S: Simd, const FAMILY: u8>(
     s: S,
     job: &Job<'_>,
     power: PowerRow,
@@ -185,7 +190,7 @@ fn power8<S: Simd, const WIDE: bool>(
     codes: &mut [u8],
     stored: &mut [u8],
 ) -> bool {
-    let format = if WIDE { super::E5M2 } else { super::E4M3 };
+    let format = const { Fp8::of(FAMILY) };
     let Some(shift) = power.scale(amax, stored) else { return false };
     let drop = 7 - format.mantissa;
     let one = s.splat(1);
@@ -199,7 +204,7 @@ fn power8<S: Simd, const WIDE: bool>(
         let y = shifted(s, v, shift);
         let odd = s.and(s.shr(y, drop), one);
         let normal = s.shr(s.add(s.add(y, base), odd), drop);
-        let subnormal = if WIDE { e5m2_subnormal(s, y) } else { s.e4m3_subnormal(y) };
+        let subnormal = if FAMILY & WIDE == 0 { s.e4m3_subnormal(y) } else { e5m2_subnormal(s, y) };
         let code = s.min(s.if_above(lowest, y, subnormal, normal), largest);
         let sign = s.and(s.shr(v, 8), s.splat(0x80));
         s.store_bytes(s.or(code, sign), c, job.stream);
@@ -397,7 +402,7 @@ fn fp8_code<S: Simd>(s: S, format: Fp8, magnitude: S::F) -> S::F {
 }
 
 #[inline(always)]
-fn scaled8<S: Simd>(
+fn scaled8<S: Simd, const FAMILY: u8>(
     s: S,
     job: &Job<'_>,
     block: (usize, u16),
@@ -405,7 +410,7 @@ fn scaled8<S: Simd>(
     codes: &mut [u8],
     stored: &mut [u8],
 ) -> bool {
-    let format = Fp8::of(job.scheme.element);
+    let format = const { Fp8::of(FAMILY) };
     let Some(divisor) = linear(s, job, block, stored) else { return false };
     let mut i = 0;
     while i < x.len() {
