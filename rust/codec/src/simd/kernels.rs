@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod fp4;
 
 pub(super) use decode::{decode, join};
 pub(super) use encode::{encode, split};
