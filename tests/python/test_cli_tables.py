@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,12 @@ def test_a_command_of_two_words_has_help(cli: Cli, words: list[str]) -> None:
     assert ended.status == 0
     assert f"usage: kvstore {' '.join(words)}" in ended.out
     assert "--json" in ended.out
+
+
+def test_without_numpy_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['numpy'] = None; from kvstore.cli import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "codec", "report"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    wanted = "kvstore codec: report needs numpy: pip install 'kvstore-engine[numpy]'\n"
+    assert ended.stderr == wanted

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from kvstore.cli.commands import Command
+from kvstore.cli.output import WrongUse
 
 __all__ = ["add_commands", "run_command"]
 
@@ -24,8 +25,18 @@ def add_commands(parser: ArgumentParser, commands: Mapping[str, Command]) -> Non
 
 def run_command(group: str, commands: Mapping[str, Command], args: Namespace) -> int:
     """Parse what stands after the command by that command's own arguments, and run it. Only its
-    module is imported."""
-    module = import_module(commands[args.command].module)
+    module is imported.
+
+    Raises WrongUse where that needs numpy and there is none.
+    """
+    try:
+        module = import_module(commands[args.command].module)
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise WrongUse(
+            f"{args.command} needs numpy: pip install 'kvstore-engine[numpy]'"
+        ) from error
     parser = ArgumentParser(
         prog=f"kvstore {group} {args.command}",
         description=module.__doc__,
