@@ -1126,7 +1126,7 @@ def capacity_blocks(capacity: str, unique_blocks: SupportsIndex) -> int:
     The blocks that a capacity stands for in a trace of so many unique blocks: "1827", or "1%".
     """
 
-def check(store: Store, *, repair: bool = False, progress: Any | None = None) -> dict:
+def check(store: Store, *, repair: bool = False, progress: Any | None = None) -> dict[str, Any]:
     """
     Reads every object on disk and compares it with its checksum; with repair those that fail are
     removed. progress is called now and then with objects done and in all.
@@ -1146,13 +1146,13 @@ def close_all() -> None:
     Closes every store of this process, within a few seconds; the package calls it at exit.
     """
 
-def existing_limits(path: str | PathLike[str]) -> dict:
+def existing_limits(path: str | PathLike[str]) -> dict[str, Any]:
     """
     Limits with which the store in a directory can be opened without changing it: a dict of
     `disk_bytes` and `objects`. Nothing is opened, and nothing is made where no store is.
     """
 
-def inspect(store: Store) -> dict:
+def inspect(store: Store) -> dict[str, Any]:
     """
     What a store is made of: identity, limits, classes, segments and namespaces, in dicts.
     """

@@ -82,7 +82,7 @@ def encode(preset: str, x: Any, dtype: str, cols: SupportsIndex, codes: Any, sca
     Encodes a matrix of rows of `cols` elements.
     """
 
-def formats() -> list[dict]:
+def formats() -> list[dict[str, Any]]:
     """
     One dictionary per record format.
     """
@@ -132,7 +132,7 @@ def planes_split(words: Any, out: Any, level: str | None) -> None:
     Low bytes of 16-bit numbers, then high bytes.
     """
 
-def presets() -> list[dict]:
+def presets() -> list[dict[str, Any]]:
     """
     One dictionary per preset.
     """
