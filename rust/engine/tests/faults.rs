@@ -377,13 +377,11 @@ fn what_was_flushed_survives_a_power_cut_after_it_was_moved() {
 fn a_power_cut_brings_nothing_back_beyond_the_limit() {
     let options = Options { disk_objects: Some(8), ..disk_only() };
     let mut back = 0;
-    for seed in 0..12 {
+    for seed in 0..30 {
         let life = rig(&options, FaultPlan { seed, ..FaultPlan::default() });
         let ns = namespace(&life.store, &layout(64), "a");
         put_and_wait(&ns, &prompt(1, 8), Ack::SsdFlush);
-        for n in 2..6 {
-            put_and_wait(&ns, &prompt(n, 3), Ack::Ssd);
-        }
+        put_and_wait(&ns, &prompt(2, 8), Ack::Ssd);
         life.disk.power_cut(seed);
         life.store.close();
         let life = rig_on(life.disk, &options, FaultPlan::default());
