@@ -385,7 +385,8 @@ impl World {
             .collect();
         let ttl = put.ttl.map(Duration::from_secs);
         self.items += objects.len() as u64;
-        let batch = self.handles[handle].put_objects(&objects, PutOptions { ack, ttl, wait: None });
+        let batch = self.handles[handle]
+            .put_objects(&objects, PutOptions { ack, ttl, ..PutOptions::default() });
         if put.wait {
             batch.wait(Instant::now() + Duration::from_millis(200));
         }

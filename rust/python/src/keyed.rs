@@ -7,6 +7,7 @@ use kvstore_engine::Result as EngineResult;
 use kvstore_engine::identity::Key;
 use kvstore_engine::store::{
     Batch as EngineBatch, BlockAnswer, Item, MissReason, Namespace as EngineNamespace, Object,
+    PutOptions,
 };
 use kvstore_index::Kind;
 use parking_lot::Mutex;
@@ -365,6 +366,7 @@ impl Keyed {
         }
         let given = parents.map(|parents| parents.read(count)).transpose()?;
         let batch = engine(py, || {
+            let options = PutOptions { epochs: Some(namespace.epochs()), ..options };
             let parents = match given {
                 Some(given) => resolve(namespace, given)?,
                 None if group == 0 => (0..count).map(|_| Parent::Root).collect(),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvstore_engine::identity::{Description, WeightsKind};
-use kvstore_engine::store::{Batch as EngineBatch, Namespace as EngineNamespace, NamespaceOptions};
+use kvstore_engine::store::{
+    Batch as EngineBatch, Namespace as EngineNamespace, NamespaceOptions, PutOptions,
+};
 use kvstore_layout::{Area, Layout as CoreLayout};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -383,6 +385,7 @@ impl Namespace {
         let items = stretch.items();
         let count = items.len();
         let batch = engine(py, || {
+            let options = PutOptions { epochs: Some(namespace.epochs()), ..options };
             let keys = extra_keys.with(|extras| {
                 let marked = replayed_from.map(|block| extras.replayed_from(block as usize));
                 namespace.keys(&tokens, &marked.unwrap_or(extras))

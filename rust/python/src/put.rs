@@ -38,7 +38,7 @@ pub(crate) fn options(ack: Option<&str>, ttl: Option<Seconds<'_>>) -> PyResult<P
         Some(other) => return Err(one_of("ack", other, "\"host\", \"ssd\" or \"ssd+flush\"")),
     };
     let ttl = ttl.map(|ttl| ttl.duration("ttl")).transpose()?;
-    Ok(PutOptions { ack, ttl, wait: None })
+    Ok(PutOptions { ack, ttl, ..PutOptions::default() })
 }
 
 /// Refuses hints until a policy reads one.

@@ -58,6 +58,7 @@ fn counters<'py>(py: Python<'py>, counters: &Counters) -> Dict<'py> {
         hits_disk,
         reads_asked,
         reads_given,
+        leases_overdue,
         puts_stored,
         puts_exists,
         puts_busy,

@@ -63,6 +63,8 @@ pub struct Counters {
     pub reads_given: u64,
     /// Of these, not given, by reason. asked = given + all missed.
     pub reads_missed: BTreeMap<MissReason, u64>,
+    /// Leases that were held past their deadline.
+    pub leases_overdue: u64,
     /// Items answered `Stored`.
     pub puts_stored: u64,
     /// Items answered `Exists`.

@@ -55,6 +55,7 @@ impl Namespace {
             plan: resume::plan(&self.layout, tokens, &have, costs, false),
             costs,
             allow_approximate: false,
+            epochs: self.epochs(),
         }
     }
 

@@ -7,6 +7,7 @@ use super::counters::MissReason;
 use super::manifest::Manifest;
 use super::matching::{Match, checkpoint_block};
 use super::namespace::Namespace;
+use super::open::Shared;
 use super::read::Held;
 use super::state::State;
 use crate::disk::descriptor::flag;
@@ -54,6 +55,7 @@ pub(super) type Which = (u32, u8);
 
 /// Pinned objects of one plan.
 pub struct Lease {
+    shared: Arc<Shared>,
     items: HashMap<Which, Item>,
     plan: Plan,
     block_tokens: u32,
@@ -100,6 +102,16 @@ impl Lease {
     }
 }
 
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_over() && !self.items.is_empty() {
+            // Reported where it can be seen that somebody holds leases for too long.
+            self.shared.state.lock().counters.leases_overdue += 1;
+            tracing::warn!(objects = self.items.len(), "a lease was held past its deadline");
+        }
+    }
+}
+
 impl Namespace {
     /// Pins and reads what a match found.
     pub fn lease(&self, found: &Match) -> Lease {
@@ -131,6 +143,7 @@ impl Namespace {
         let kept: HashSet<Which> = objects_of(&plan, self.block_tokens()).collect();
         items.retain(|which, _| kept.contains(which));
         Lease {
+            shared: self.shared.clone(),
             items,
             plan,
             block_tokens: self.block_tokens(),
@@ -344,7 +357,7 @@ impl Namespace {
     /// The plan on what is stored now; nothing when the keys were made before a clear.
     fn current_plan(&self, found: &Match, without: &HashSet<Which>) -> Plan {
         let state = self.shared.state.lock();
-        if self.is_current(&state) {
+        if self.is_current(&state, Some(found.epochs)) {
             self.plan_again(&state, found, without)
         } else {
             let nothing = Match { keys: Vec::new(), ..found.clone() };

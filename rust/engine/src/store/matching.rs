@@ -2,7 +2,7 @@
 
 use super::counters::MissReason;
 use super::meta::{bit, is_expired};
-use super::namespace::Namespace;
+use super::namespace::{Epochs, Namespace};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::identity::{Extras, Key, Piece, replayed_children};
@@ -36,6 +36,7 @@ pub struct Match {
     pub plan: Plan,
     pub(crate) costs: Option<Costs>,
     pub(crate) allow_approximate: bool,
+    pub(crate) epochs: Epochs,
 }
 
 impl Namespace {
@@ -53,6 +54,7 @@ impl Namespace {
         let count = u32::try_from(tokens.len()).map_err(|_| {
             Error::invalid(format!("{} tokens, fewer than 2^32 fit one prompt", tokens.len()))
         })?;
+        let epochs = self.epochs();
         let mut keys = self.keys(tokens, extras)?;
         let mut state = self.shared.state.lock();
         let mut ids = self.bodies(&state, &keys);
@@ -71,7 +73,16 @@ impl Namespace {
             ids = self.covered(&state, &keys, &plan);
         }
         let blocks = self.count(&mut state, &ids, &plan, count);
-        Ok(Match { tokens: count, keys, replayed_from, blocks, plan, costs, allow_approximate })
+        Ok(Match {
+            tokens: count,
+            keys,
+            replayed_from,
+            blocks,
+            plan,
+            costs,
+            allow_approximate,
+            epochs,
+        })
     }
 
     /// Looks up block keys: how many of them are stored from the first on.

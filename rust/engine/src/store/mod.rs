@@ -42,7 +42,7 @@ pub use inspect::{Inspection, NamespaceInfo, SegmentInfo};
 pub use lease::{Item, Lease};
 pub use manifest::Manifest;
 pub use matching::{BlockAnswer, Match};
-pub use namespace::{Namespace, NamespaceOptions};
+pub use namespace::{Epochs, Namespace, NamespaceOptions};
 pub use open::{Recovered, Store};
 pub use put::{Object, PutOptions};
 pub use stats::{DiskStats, HostStats, Stats};

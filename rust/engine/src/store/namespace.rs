@@ -22,12 +22,12 @@ pub struct NamespaceOptions {
     pub deterministic: bool,
 }
 
-/// Where a tenant's keys hang at one epoch.
-#[derive(Clone, Copy)]
-struct Standing {
-    root: Root,
-    epoch: u64,
-    tenant_epoch: u64,
+/// The epochs that keys are made under: of the namespace and of the tenant. What was made under
+/// older ones is `cleared`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epochs {
+    namespace: u64,
+    tenant: u64,
 }
 
 /// One model side and one tenant of a store.
@@ -39,7 +39,8 @@ pub struct Namespace {
     pub(crate) layout: Arc<Layout>,
     pub(crate) options: NamespaceOptions,
     salt: Vec<u8>,
-    standing: Mutex<Standing>,
+    /// Epochs of the keys that were made last.
+    last: Mutex<Epochs>,
     diverged: AtomicBool,
 }
 
@@ -54,10 +55,6 @@ impl Namespace {
         let digest = description.digest();
         let tenant = tenant_tag(&shared.secret, salt);
         let index = shared.namespace_index(&digest, description)?;
-        let standing = {
-            let state = shared.state.lock();
-            Standing::now(&state, &digest, index, tenant, salt)
-        };
         Ok(Self {
             shared: shared.clone(),
             digest,
@@ -66,7 +63,7 @@ impl Namespace {
             layout,
             options,
             salt: salt.to_vec(),
-            standing: Mutex::new(standing),
+            last: Mutex::default(),
             diverged: AtomicBool::new(false),
         })
     }
@@ -115,19 +112,31 @@ impl Namespace {
     }
 
     pub(crate) fn root_of(&self, state: &State) -> Root {
-        let now = Standing::now(state, &self.digest, self.index, self.tenant, &self.salt);
-        *self.standing.lock() = now;
-        now.root
+        let now = self.epochs_of(state);
+        *self.last.lock() = now;
+        root(&self.digest, now.namespace, &self.salt, now.tenant)
     }
 
-    /// Whether no clear came since the keys were made.
-    pub(crate) fn is_current(&self, state: &State) -> bool {
-        let standing = *self.standing.lock();
+    /// The epochs of now. Taken before keys are made, they tell later whether a clear came since.
+    pub fn epochs(&self) -> Epochs {
+        self.epochs_of(&self.shared.state.lock())
+    }
+
+    pub(crate) fn epochs_of(&self, state: &State) -> Epochs {
+        let record = state.namespaces.records[usize::from(self.index)].as_ref();
+        Epochs {
+            namespace: record.map_or(0, |record| record.epoch),
+            tenant: state.tenants.epoch(self.tenant),
+        }
+    }
+
+    /// Whether no clear came since keys were made under `epochs`, or, without them, since this
+    /// handle made the last ones.
+    pub(crate) fn is_current(&self, state: &State, epochs: Option<Epochs>) -> bool {
         // An index that lost its objects may belong to another namespace by now.
         let record = state.namespaces.records[usize::from(self.index)].as_ref();
-        record.is_some_and(|record| {
-            record.digest == *self.digest.as_bytes() && record.epoch == standing.epoch
-        }) && standing.tenant_epoch == state.tenants.epoch(self.tenant)
+        record.is_some_and(|record| record.digest == *self.digest.as_bytes())
+            && epochs.unwrap_or_else(|| *self.last.lock()) == self.epochs_of(state)
     }
 
     pub(crate) fn note_divergence(&self, block: &Key) {
@@ -140,18 +149,6 @@ impl Namespace {
     pub fn take_divergence(&self) -> bool {
         self.diverged.swap(false, Ordering::Relaxed)
     }
-}
-
-impl Standing {
-    fn now(state: &State, digest: &NamespaceDigest, index: u16, tenant: u32, salt: &[u8]) -> Self {
-        let epoch = epoch_of(state, index);
-        let tenant_epoch = state.tenants.epoch(tenant);
-        Self { root: root(digest, epoch, salt, tenant_epoch), epoch, tenant_epoch }
-    }
-}
-
-fn epoch_of(state: &State, index: u16) -> u64 {
-    state.namespaces.records[usize::from(index)].as_ref().map_or(0, |record| record.epoch)
 }
 
 impl Shared {

@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     pub(crate) give_up: AtomicBool,
     poisoned: AtomicBool,
     pub(crate) handles: AtomicUsize,
+    /// Prefetches that run.
+    pub(crate) prefetching: AtomicUsize,
     pub(crate) care: Care,
     /// The writer, and the care of host memory.
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
@@ -256,6 +258,7 @@ impl Shared {
             give_up: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
+            prefetching: AtomicUsize::new(0),
             care: Care::default(),
             threads: Mutex::new(Vec::new()),
             recovered,

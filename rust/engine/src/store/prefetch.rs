@@ -5,9 +5,13 @@ use super::counters::MissReason;
 use super::lease::objects_of;
 use super::matching::Match;
 use super::namespace::Namespace;
+use super::open::Shared;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// Prefetches that run at a time; one more is `Busy` (contract C6).
+const MOST: usize = 8;
 /// Objects read at a time.
 const AT_ONCE: usize = 32;
 
@@ -30,9 +34,14 @@ impl Namespace {
             refuse(0, Status::Rejected(Reason::NoSpace));
             return batch;
         }
+        let Some(place) = Place::take(&self.shared) else {
+            refuse(0, Status::Busy);
+            return batch;
+        };
         let (namespace, found, sink) = (self.clone(), found.clone(), batch.clone());
         let wanted = objects.clone();
         let thread = std::thread::Builder::new().name("kvstore-prefetch".into()).spawn(move || {
+            let _place = place;
             let mut item = 0;
             for chunk in wanted.chunks(AT_ONCE) {
                 let results = if sink.is_cancelled() {
@@ -54,6 +63,24 @@ impl Namespace {
             refuse(0, Status::Busy);
         }
         batch
+    }
+}
+
+/// One of the prefetches that may run.
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let more = |running| (running < MOST).then_some(running + 1);
+        let running = &shared.prefetching;
+        running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Self(shared.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.prefetching.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::batch::{Ack, Batch, Reason, Status};
 use super::manifest::Manifest;
 use super::meta::{bit, expires_at, is_expired, stride_of};
-use super::namespace::Namespace;
+use super::namespace::{Epochs, Namespace};
 use super::open::Shared;
 use super::room::NoRoom;
 use super::state::{Phase, State, Ticket};
@@ -28,6 +28,9 @@ pub struct PutOptions {
     /// How long to wait for room before `Busy`; `None`: not at all for `host`, the store's
     /// `room_wait` for the stronger levels.
     pub wait: Option<Duration>,
+    /// Epochs that the keys were made under ([`Namespace::epochs`]): a put of older ones is
+    /// `Rejected(cleared)`. `None` takes those of the keys that the handle made last.
+    pub epochs: Option<Epochs>,
 }
 
 /// One object to be stored.
@@ -68,6 +71,7 @@ impl Namespace {
             ack: options.ack,
             expires_at: expires_at(options.ttl.or(self.options.ttl)),
             deadline: Instant::now() + wait,
+            epochs: options.epochs,
             compared: Cell::new(false),
         };
         // A put is one use of its chain, as a look-up is.
@@ -100,6 +104,7 @@ struct Put<'a> {
     ack: Ack,
     expires_at: u32,
     deadline: Instant,
+    epochs: Option<Epochs>,
     /// One item's bytes were compared already.
     compared: Cell<bool>,
 }
@@ -218,7 +223,7 @@ impl Put<'_> {
             Some(Reason::Closing)
         } else if self.shared().options.read_only {
             Some(Reason::ReadOnly)
-        } else if !self.namespace.is_current(state) {
+        } else if !self.namespace.is_current(state, self.epochs) {
             Some(Reason::Cleared)
         } else {
             None

@@ -207,3 +207,28 @@ fn erase_leaves_no_byte_behind() {
     assert_eq!((check(&ns, &tokens), check(&other, &tokens)), (0, 10));
     at_rest(&store);
 }
+
+/// A plan and a put carry the epochs of their keys: others' newer keys on the same handle make
+/// them no younger.
+#[test]
+fn keys_of_before_a_clear_stay_cleared_whatever_the_handle_does_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), &options());
+    let layout = layout(192);
+    let ns = namespace(&store, &layout, "a");
+    let tokens = prompt(1, 2);
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    let epochs = ns.epochs();
+    let old = keys(&ns, &tokens);
+    let found = matched(&ns, &tokens);
+    ns.clear(false).unwrap();
+    // The same prompt under the new epoch.
+    put_and_wait(&ns, &tokens, Ack::Ssd);
+    assert_eq!(ns.lease(&found).plan().usable, 0);
+    let data = payload(&old[0], layout.body_bytes() as usize);
+    let one = object(&old, 0, Kind::Body, &data);
+    let put = PutOptions { ack: Ack::Ssd, epochs: Some(epochs), ..PutOptions::default() };
+    let batch = ns.put_objects(&[one], put);
+    assert!(batch.wait(soon()));
+    assert_eq!(batch.status(), [Status::Rejected(Reason::Cleared)]);
+}
