@@ -102,32 +102,25 @@ fn a_prefix_stays_itself_while_its_neighbours_are_rewritten() {
     let ns = namespace(&store, &layout(512), "a");
     let tokens = prompt(1, 8);
     put_and_wait(&ns, &tokens, Ack::Ssd);
-    let (over, whole) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (over, reads, whole) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (ns, tokens, over, whole) = (&ns, &tokens, &over, &whole);
-        let writer = scope.spawn(move || {
-            for seed in 0.. {
-                if over.load(Ordering::Relaxed) {
-                    return;
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    whole.fetch_add(u64::from(check(&ns, &tokens) == 8), Ordering::Relaxed);
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
-                put_and_wait(ns, &prompt(100 + seed % 50, 4), Ack::Ssd);
-                put_and_wait(ns, tokens, Ack::Ssd);
+            });
+        }
+        // Neighbours come and go for as long as it takes to read the prefix 1,000 times.
+        for seed in 0.. {
+            put_and_wait(&ns, &prompt(100 + seed % 50, 4), Ack::Ssd);
+            put_and_wait(&ns, &tokens, Ack::Ssd);
+            if seed >= 60 && reads.load(Ordering::Relaxed) >= 1000 {
+                break;
             }
-        });
-        let readers: Vec<_> = (0..READERS)
-            .map(|_| {
-                scope.spawn(move || {
-                    for _ in 0..1000 / READERS + 1 {
-                        whole.fetch_add(u64::from(check(ns, tokens) == 8), Ordering::Relaxed);
-                    }
-                })
-            })
-            .collect();
-        for reader in readers {
-            reader.join().unwrap();
         }
         over.store(true, Ordering::Relaxed);
-        writer.join().unwrap();
     });
     assert!(whole.into_inner() > 500, "most reads give the whole prefix");
     let stats = store.stats();
