@@ -138,3 +138,13 @@ def test_a_store_in_use_is_refused_with_its_owner(cli: Cli, kept: Kept) -> None:
         ended = cli("inspect", kept.directory)
     assert ended.status == 2
     assert "other options" in ended.err
+
+
+def test_doctor_says_what_the_machine_gives(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("doctor", tmp_path, "--json")
+    findings = {one["what"]: one for one in ended.json["findings"]}
+    assert {"file system", "I/O", "host memory", "free space", "huge pages"} <= set(findings)
+    assert ended.status == int(any(one["mend"] for one in findings.values()))
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    assert "file system" in cli("doctor", tmp_path).out
+    assert cli("doctor", tmp_path / "none").status == 2

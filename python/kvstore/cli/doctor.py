@@ -68,9 +68,12 @@ def _io(directory: Path) -> list[Finding]:
         with kvstore.open(scratch, host_bytes="64 MiB", disk_bytes="128 MiB") as store:
             stats = store.stats()
         disk, host = stats["disk"], stats["host"]
-    direct = "" if disk["direct"] else f"the page cache is in between: {disk['why']}"
+    path = disk["path"]
+    direct = path["direct"]
+    mend = "" if direct else f"the page cache is in between: {disk['path_why']}"
+    found = f"{path['engine']}, {'direct' if direct else 'buffered'}, units of {path['unit']}"
     return [
-        Finding("I/O", f"{disk['engine']}, {'direct' if disk['direct'] else 'buffered'}", direct),
+        Finding("I/O", found, mend),
         Finding("host memory", f"{host['kind']}, {host['backing']}", ""),
     ]
 

@@ -55,6 +55,9 @@ def _show(found: Mapping[str, Any], stats: Mapping[str, Any], *, segments: bool)
     print(f"recovery   {recovered['objects']:,} objects, {recovered['seconds'] * 1000:.1f} ms")
     for name, count in left.items():
         print(f"           {count:,} {_LEFT_OUT[name]}")
+    for name, count in recovered["unreadable"].items():
+        if count:
+            print(f"           {count:,} {name.replace('_', ' ')} could not be read")
     if disk["classes"]:
         print("\nclasses")
         rows = [

@@ -37,7 +37,7 @@ class Telling:
             "model",
             f"{int(model['parameters']) / 1e6:.1f} M parameters, MLA as in DeepSeek-V3, in numpy",
         )
-        self._step("store", str(directory))
+        self._step("store", _short(directory))
 
     def step(self, name: str, told: dict[str, Any], tokens: int) -> None:
         """One step of the first process."""
@@ -104,8 +104,8 @@ class Telling:
         )
         self._step(
             "not yet",
-            f"{killed['unanswered_cut_off']} puts cut off, {killed['unanswered_absent']} not "
-            f"there: misses; {killed['unanswered_whole']} whole",
+            f"{killed['unanswered_cut_off']} cut off and {killed['unanswered_absent']} not there: "
+            f"misses; {killed['unanswered_whole']} whole",
         )
         self._step("bytes", f"{found['wrong_blocks']} wrong blocks of all that was read")
         check = found["check"]
@@ -114,7 +114,7 @@ class Telling:
         if not found["ok"]:
             self._line("This is NOT what kvstore promises. Please report the lines above.")
             return
-        directory = shlex.quote(found["directory"])
+        directory = _short(Path(found["directory"]))
         self._line("Try next")
         self._line(f"   kvstore inspect {directory}")
         self._line(f"   kvstore check {directory}")
@@ -125,6 +125,13 @@ class Telling:
 def duration(seconds: float) -> str:
     """In the unit that leaves few digits: 5.31 s, 12.4 ms."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+def _short(directory: Path) -> str:
+    """The directory as a shell takes it."""
+    if directory.is_relative_to(Path.home()):
+        return f"~/{shlex.quote(str(directory.relative_to(Path.home())))}"
+    return shlex.quote(str(directory))
 
 
 def _start(told: dict[str, Any]) -> float:
