@@ -1,7 +1,6 @@
 //! Puts: one status per item, the first writer wins, parents before children.
 
 use super::batch::{Ack, Batch, Reason, Status};
-use super::manifest::Manifest;
 use super::meta::{bit, expires_at, is_expired, stride_of};
 use super::namespace::{Epochs, Namespace};
 use super::open::Shared;
@@ -13,7 +12,6 @@ use crate::host::copy::{checksum, copy_checksum};
 use crate::host::slots::SlotId;
 use crate::identity::{Key, ObjectKind, Piece, object_key};
 use kvstore_index::{EntryId, Fingerprint, Kind, NewEntry, Tier};
-use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,25 +96,25 @@ impl Namespace {
     }
 }
 
-struct Put<'a> {
-    namespace: &'a Namespace,
+pub(super) struct Put<'a> {
+    pub(super) namespace: &'a Namespace,
     batch: &'a Arc<Batch>,
-    ack: Ack,
+    pub(super) ack: Ack,
     expires_at: u32,
-    deadline: Instant,
+    pub(super) deadline: Instant,
     epochs: Option<Epochs>,
     /// One item's bytes were compared already.
     compared: Cell<bool>,
 }
 
 /// Length and checksum of an object that was there first.
-struct Twin {
+pub(super) struct Twin {
     length: u32,
     checksum: u64,
 }
 
 /// What an item's first step found.
-enum Found {
+pub(super) enum Found {
     /// The answer is known.
     Answer(Status),
     /// Somebody else's put in flight gives the answer.
@@ -128,7 +126,7 @@ enum Found {
 }
 
 impl Put<'_> {
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.namespace.shared
     }
 
@@ -160,7 +158,7 @@ impl Put<'_> {
 
     /// Finds the object or makes room for it; `others` is the number of its parts besides part 0,
     /// if it is in parts.
-    fn claim(
+    pub(super) fn claim(
         &self,
         item: usize,
         object: &Object<'_>,
@@ -231,7 +229,7 @@ impl Put<'_> {
     }
 
     /// A host slot, below the high watermark of what is not written yet.
-    fn room(&self, state: &mut State, length: u32) -> Result<SlotId, NoRoom> {
+    pub(super) fn room(&self, state: &mut State, length: u32) -> Result<SlotId, NoRoom> {
         let stride = stride_of(length);
         if state.dirty_bytes + u64::from(stride) > self.shared().dirty_limit
             && state.dirty_bytes > 0
@@ -296,7 +294,7 @@ impl Put<'_> {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of one entry")]
-    fn insert(
+    pub(super) fn insert(
         &self,
         state: &mut State,
         object: &Object<'_>,
@@ -341,7 +339,7 @@ impl Put<'_> {
     }
 
     /// Copies the pieces into the slot, one behind the other; the checksum of all of them.
-    fn fill(&self, slot: SlotId, pieces: &[&[u8]]) -> u64 {
+    pub(super) fn fill(&self, slot: SlotId, pieces: &[&[u8]]) -> u64 {
         let shared = self.shared();
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         let buf = shared.state.lock().slots.buf(slot, stride_of(length as u32));
@@ -363,7 +361,13 @@ impl Put<'_> {
     }
 
     /// The bytes are in host memory: from now on others find them.
-    fn filled(&self, state: &mut State, id: EntryId, checksum: u64, item: usize) -> Option<Status> {
+    pub(super) fn filled(
+        &self,
+        state: &mut State,
+        id: EntryId,
+        checksum: u64,
+        item: usize,
+    ) -> Option<Status> {
         if state.index.is_dead(id) {
             // Cleared meanwhile; removal has answered who joined.
             state.release(id);
@@ -387,196 +391,6 @@ impl Put<'_> {
         state.release(id);
         self.shared().changed.notify_all();
         answer
-    }
-
-    /// Stores an object in parts: part 0 decides who is first, the others are written before it.
-    fn in_parts(&self, item: usize, object: &Object<'_>, key: &Key) -> Option<Status> {
-        let shared = self.shared();
-        if object.data.len() as u64 > shared.tier_bytes(self.ack) {
-            return Some(Status::Rejected(Reason::TooLarge));
-        }
-        let lengths =
-            super::manifest::cut(object.data.len() as u64, shared.part_limit, object.cuts);
-        let manifest_bytes = Manifest::bytes(lengths.len());
-        let head_length = manifest_bytes as u32 + lengths[0];
-        let others = lengths.len() as u32 - 1;
-        let (head, slot) = match self.claim(item, object, key, head_length, Some(others)) {
-            Found::Answer(status) => return Some(status),
-            Found::Joined => return None,
-            Found::Present(answer, _) => return answer,
-            Found::Fresh(id, slot) => (id, slot),
-        };
-        shared.wake();
-        let (first, mut rest) = object.data.split_at(lengths[0] as usize);
-        let mut parts = vec![(lengths[0], checksum(first))];
-        for (number, &length) in lengths.iter().enumerate().skip(1) {
-            let (data, after) = rest.split_at(length as usize);
-            rest = after;
-            match self.part(object, head, number as u32, data) {
-                Ok(checksum) => parts.push((length, checksum)),
-                Err(status) => return Some(self.give_up(head, status)),
-            }
-        }
-        let manifest = Manifest { parts }.encode();
-        let checksum = self.fill(slot, &[&manifest, first]);
-        let mut state = shared.state.lock();
-        // The set's highest sequence number is part 0's.
-        let sequence = state.next_sequence();
-        state.index[head].set_sequence(sequence);
-        self.filled(&mut state, head, checksum, item)
-    }
-
-    /// One part besides part 0: host memory, then the write queue.
-    fn part(
-        &self,
-        object: &Object<'_>,
-        head: EntryId,
-        number: u32,
-        data: &[u8],
-    ) -> Result<u64, Status> {
-        let shared = self.shared();
-        let key = self.namespace.object(&object.block, object.kind, Piece::Part(number));
-        let fingerprint = Fingerprint(key.fingerprint());
-        let length = data.len() as u32;
-        let mut state = shared.state.lock();
-        let (id, slot) = loop {
-            if state.index.is_dead(head) {
-                return Err(Status::Rejected(Reason::Cleared));
-            }
-            // A put that finds no part 0 removes what is left of an older set.
-            if let Some(old) = state.index.find(&fingerprint) {
-                state.remove(old, Reason::NoSpace);
-            }
-            match self.room(&mut state, length) {
-                Ok(slot) => {
-                    let inserted = self.insert(
-                        &mut state,
-                        object,
-                        fingerprint,
-                        None,
-                        length,
-                        flag::PART,
-                        slot,
-                    );
-                    match inserted {
-                        Some(id) => break (id, slot),
-                        None => {
-                            state.slots.free(slot);
-                            return Err(Status::Rejected(Reason::NoSpace));
-                        }
-                    }
-                }
-                Err(_) if state.shed_written_parts(head) => {}
-                Err(NoRoom::Never(reason)) => return Err(Status::Rejected(reason)),
-                Err(NoRoom::Busy) => self.wait_for_room(&mut state)?,
-            }
-        };
-        if state.index.is_dead(head) {
-            // It expired, and making room for the part removed it.
-            state.remove(id, Reason::Cleared);
-            state.release(id);
-            return Err(Status::Rejected(Reason::Cleared));
-        }
-        state.head_of.insert(id, head);
-        state.sets.entry(head).or_default().push(id);
-        drop(state);
-        let checksum = self.fill(slot, &[data]);
-        let mut state = shared.state.lock();
-        if state.index.is_dead(id) {
-            state.release(id);
-            return Err(Status::Rejected(Reason::Cleared));
-        }
-        state.index[id].checksum = checksum;
-        state.set(id, bit::HOST);
-        state.queue_write(id);
-        state.release(id);
-        shared.wake();
-        Ok(checksum)
-    }
-
-    fn wait_for_room(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Status> {
-        if self.shared().changed.wait_until(state, self.deadline).timed_out() {
-            return Err(Status::Busy);
-        }
-        Ok(())
-    }
-
-    /// Takes back a set that could not be stored whole.
-    fn give_up(&self, head: EntryId, status: Status) -> Status {
-        let mut state = self.shared().state.lock();
-        if !state.index.is_dead(head) {
-            let reason =
-                if let Status::Rejected(reason) = status { reason } else { Reason::NoSpace };
-            state.remove(head, reason);
-        }
-        state.release(head);
-        status
-    }
-}
-
-impl State {
-    /// Queues the write of an object that is whole in host memory, its host-only ancestors first:
-    /// a child is not written before its parent is at least submitted.
-    pub(crate) fn queue_write(&mut self, id: EntryId) {
-        let mut chain = vec![id];
-        let mut at = id;
-        while let Some(parent) = self.index.parent(at) {
-            let settled =
-                self.index.is_resident(parent, Tier::Disk) || self.has(parent, bit::QUEUED);
-            if settled || !self.has(parent, bit::HOST) {
-                break;
-            }
-            chain.push(parent);
-            at = parent;
-        }
-        for id in chain.into_iter().rev() {
-            if self.has(id, bit::QUEUED) || self.index[id].flags & (bit::READY | bit::COMMIT) != 0 {
-                continue;
-            }
-            self.set(id, bit::QUEUED);
-            self.index.acquire(id);
-            self.dirty_bytes += u64::from(stride_of(self.index[id].length));
-            self.queue.push_back(id);
-        }
-    }
-
-    /// Removes and returns the tickets of an object that ask for `ack` or less.
-    fn take_tickets(&mut self, id: EntryId, ack: Ack) -> Vec<Ticket> {
-        let Some(all) = self.tickets.get_mut(&id) else { return Vec::new() };
-        let (now, later) = std::mem::take(all).into_iter().partition(|t| t.ack <= ack);
-        *all = later;
-        now
-    }
-
-    /// Makes room in the index: the least valuable object of the larger tier leaves.
-    fn evict_any(&mut self) -> bool {
-        if self.drop_expired() {
-            return true;
-        }
-        for tier in [Tier::Disk, Tier::Host] {
-            if let Some(victim) = self.index.victim(tier, &mut |_, _| true) {
-                for id in victim.along.into_iter().chain([victim.id]) {
-                    self.counters.evicted += 1;
-                    self.remove(id, Reason::NoSpace);
-                }
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Drops host copies of a set's parts that are on disk already; a set may be larger than the
-    /// host tier. True if any went.
-    fn shed_written_parts(&mut self, head: EntryId) -> bool {
-        let parts = self.sets.get(&head).cloned().unwrap_or_default();
-        let mut shed = false;
-        for id in parts {
-            if self.has(id, bit::READY | bit::HOST) && self.index.refs(id) == 0 {
-                self.drop_host(id);
-                shed = true;
-            }
-        }
-        shed
     }
 }
 
