@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvstore_engine::host::{Arena, ArenaKind};
 use kvstore_engine::io::{Device, File, OpenError, OpenOptions, PsyncDevice, fork};
@@ -197,12 +197,18 @@ fn open_often() {
     // In memory where there is such a place: every open makes its directory durable.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let count = |what: &str| std::fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
+    let tasks = count("task");
     drop(at_once(dir.path()).unwrap());
-    let before = (count("fd"), count("task"));
+    let before = (count("fd"), tasks);
     for _ in 0..500 {
         let device = at_once(dir.path()).unwrap();
         assert!(count("fd") > before.0);
         drop(device);
+    }
+    // A thread that was joined leaves /proc a moment later.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while count("task") != tasks && Instant::now() < deadline {
+        std::thread::yield_now();
     }
     assert_eq!((count("fd"), count("task")), before);
     assert_eq!(fork::held(), 0);
