@@ -143,34 +143,13 @@ impl Pages {
 mod tests {
     use super::*;
 
-    use kvstore_index::{Fingerprint, Index, Kind, NewEntry, PolicyKind};
+    use crate::disk::test_entries;
 
     const A: PageId = PageId { segment: 0, page: 0 };
 
-    fn entries() -> [EntryId; 3] {
-        let mut index = Index::new(3, 1, [PolicyKind::LeafLru; 2]);
-        [1, 2, 3].map(|number| {
-            let new = NewEntry {
-                fingerprint: Fingerprint([number; 16]),
-                checksum: 0,
-                parent_prefix: 0,
-                sequence: 1,
-                length: 1,
-                tenant: 0,
-                expires_at: 0,
-                namespace: 0,
-                depth: 0,
-                class: 0,
-                kind: Kind::Body,
-                flags: 0,
-            };
-            index.insert(&new).unwrap()
-        })
-    }
-
     #[test]
     fn a_page_has_one_write_in_flight_and_changes_meanwhile_go_with_the_next() {
-        let [one, two, three] = entries();
+        let [one, two, three] = test_entries();
         let mut pages = Pages::default();
         pages.commit(A, one);
         pages.commit(A, two);

@@ -247,27 +247,12 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvstore_index::{Fingerprint, Index, Kind, NewEntry, PolicyKind};
+    use crate::disk::test_entries;
     use std::collections::HashSet;
 
     /// An entry to own slots.
     fn owner() -> EntryId {
-        let mut index = Index::new(1, 1, [PolicyKind::LeafLru; 2]);
-        let new = NewEntry {
-            fingerprint: Fingerprint([1; 16]),
-            checksum: 0,
-            parent_prefix: 0,
-            sequence: 1,
-            length: 1,
-            tenant: 0,
-            expires_at: 0,
-            namespace: 0,
-            depth: 0,
-            class: 0,
-            kind: Kind::Body,
-            flags: 0,
-        };
-        index.insert(&new).unwrap()
+        test_entries::<1>()[0]
     }
 
     fn segments(n: u32) -> Segments {

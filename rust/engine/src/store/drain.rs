@@ -4,11 +4,11 @@
 //! along; the rest is dropped. A drain that is not over after a second is given back.
 
 use super::batch::Reason;
-use super::evict::drainable;
 use super::meta::{bit, stride_of};
 use super::open::Shared;
 use super::state::{InFlight, State};
 use crate::disk::place::Place;
+use crate::disk::segments::Phase;
 use crate::host::copy::checksum;
 use crate::host::slots::SlotId;
 use crate::io::device::{File, Op};
@@ -279,7 +279,8 @@ impl State {
     pub(crate) fn oldest_segment(&self, class: u8) -> Option<(u32, u64)> {
         let mut age = HashMap::new();
         for (number, segment) in self.segments.iter() {
-            if segment.class == class || !drainable(segment.phase) || self.spared == Some(number) {
+            if segment.class == class || segment.phase != Phase::Open || self.spared == Some(number)
+            {
                 continue;
             }
             let step = (segment.slots as usize / SAMPLE).max(1);

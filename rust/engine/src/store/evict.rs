@@ -8,7 +8,6 @@ use super::state::State;
 use crate::disk::MAX_CLASSES;
 use crate::disk::directory::{self, DirectoryEntry};
 use crate::disk::place::Place;
-use crate::disk::segments::Phase;
 use crate::io::device::File;
 use kvstore_index::{EntryId, Tier};
 use parking_lot::MutexGuard;
@@ -278,9 +277,4 @@ fn directory_page(state: &State, segment: u32, new: DirectoryEntry) -> Vec<u8> {
         }
     }
     page
-}
-
-/// Whether a segment takes part in rebalancing.
-pub(crate) fn drainable(phase: Phase) -> bool {
-    phase == Phase::Open
 }

@@ -6,7 +6,6 @@ use super::namespace::{Epochs, Namespace};
 use super::open::Shared;
 use super::room::NoRoom;
 use super::state::{Phase, State, Ticket};
-use super::writer::clear_tail;
 use crate::disk::descriptor::flag;
 use crate::host::copy::{checksum, copy_checksum};
 use crate::host::slots::SlotId;
@@ -356,7 +355,8 @@ impl Put<'_> {
             });
             at += piece.len();
         }
-        clear_tail(bytes, length);
+        // No slot carries what an older object left behind its payload.
+        bytes[length..].fill(0);
         sum.unwrap_or_else(|| checksum(&[]))
     }
 

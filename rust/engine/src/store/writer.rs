@@ -500,8 +500,3 @@ fn page_image(state: &State, page: PageId) -> [u8; PAGE as usize] {
     }
     image
 }
-
-/// Writes zero bytes behind a payload up to its stride, so that no slot carries old bytes.
-pub(crate) fn clear_tail(bytes: &mut [u8], length: usize) {
-    bytes[length..].fill(0);
-}
