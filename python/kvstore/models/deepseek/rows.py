@@ -1,0 +1,164 @@
+"""What a model keeps of the tokens it has seen: its rows, and how a pass adds to them.
+
+    cache.length                        tokens seen
+    cache.rows[group, owner layer]      planes, one tensor per plane of the layout's group
+
+    entries groups   n = length // ratio rows, from the first token on
+    window groups    the last min(length, window - 1) rows; the last one is of token length - 1
+    state groups     rows that are valid at `length` only; often none where blocks end
+
+Nothing else is carried from one pass to the next, so a cache made of copies of these rows continues
+with the same bits as the one they were copied from. No row is ever written in place: a pass makes
+new tensors, and views of the old ones stay what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from kvstore.layouts import Group, Layout
+from kvstore.models.deepseek.records import Planes, row_format
+
+__all__ = ["Key", "RowCache", "Step"]
+
+Key = tuple[str, int]
+"""(group name, owner layer)."""
+
+
+class RowCache:
+    """The rows of one sequence, under a layout whose groups say what they are."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.groups: Mapping[str, Group] = {group.name: group for group in layout.groups}
+        self.formats = {group.name: row_format(group) for group in layout.groups}
+        self.length = 0
+        self.rows: dict[Key, Planes] = {
+            (group.name, layer): self.formats[group.name].empty()
+            for group in layout.groups
+            for layer in group.layers
+        }
+
+    def copy(self) -> RowCache:
+        """A cache of copies: the same rows in memory of their own."""
+        other = RowCache(self.layout)
+        other.length = self.length
+        for key, planes in self.rows.items():
+            other.rows[key] = tuple(plane.clone() for plane in planes)
+        return other
+
+    def entries_only(self) -> RowCache:
+        """A cache with the entries of this one, without windows and states: replay begins with it.
+
+        The planes are shared; they are never written.
+        """
+        other = RowCache(self.layout)
+        other.length = self.length
+        for (name, layer), planes in self.rows.items():
+            if self.groups[name].kind == "entries":
+                other.rows[name, layer] = planes
+        return other
+
+    def nbytes(self, kind: str) -> int:
+        """Bytes of all rows of groups of one kind: "entries", "window" or "state"."""
+        return sum(
+            plane.numel() * plane.element_size()
+            for (name, _), planes in self.rows.items()
+            if self.groups[name].kind == kind
+            for plane in planes
+        )
+
+    def read(self, group: str, layer: int) -> Tensor:
+        """All rows of a group and owner layer: float32 [n, elements], in memory of its own."""
+        planes = self.rows.get((group, layer))
+        form = self.formats[group]
+        return form.unpack(form.empty() if planes is None else planes)
+
+    def __repr__(self) -> str:
+        form = f"{self.layout.name}, {self.layout.form}"
+        return f"<RowCache {form}: {self.length} tokens, {self.nbytes('entries')} B of entries>"
+
+
+class Step:
+    """One pass over `tokens` tokens from `start` on: reads rows and collects new ones.
+
+    In a replay the entries of these tokens are stored already: they are read and never written,
+    while windows and states are.
+    """
+
+    def __init__(self, cache: RowCache, start: int, tokens: int, *, replay: bool = False) -> None:
+        self.cache = cache
+        self.start = start
+        self.tokens = tokens
+        self.replay = replay
+        self.new: dict[Key, Planes] = {}
+
+    @property
+    def end(self) -> int:
+        """The position behind the last token of the pass."""
+        return self.start + self.tokens
+
+    def positions(self) -> Tensor:
+        """int64 [tokens]."""
+        return torch.arange(self.start, self.end)
+
+    def entries(self, group: str, layer: int, new: Tensor) -> Tensor:
+        """Appends entries, float32 [k, elements]; gives all up to `end`, as they read back.
+
+        In a replay `new` is left aside.
+        """
+        form = self.cache.formats[group]
+        count = self.end // self.cache.groups[group].ratio
+        if self.replay:
+            return self.cache.read(group, layer)[:count].clone()
+        planes = tuple(
+            torch.cat((old, made))
+            for old, made in zip(self.cache.rows[group, layer], form.pack(new), strict=True)
+        )
+        if len(planes[0]) != count:
+            raise ValueError(
+                f"cache: {len(self.cache.rows[group, layer][0])} entries in group {group!r}, layer "
+                f"{layer}, {self.start // self.cache.groups[group].ratio} wanted at "
+                f"{self.start} tokens"
+            )
+        self.new[group, layer] = planes
+        return form.unpack(planes)
+
+    def window(self, group: str, layer: int, new: Tensor, *, gap: bool = False) -> Tensor:
+        """Appends window rows; gives those that its queries see: float32 [past + k, elements].
+
+        The last of them is the row of token `end - 1`. gap=True says that `new` does not follow on
+        the rows kept, which are dropped.
+        """
+        form = self.cache.formats[group]
+        window = self.cache.groups[group].window
+        assert window is not None
+        made = form.pack(new)
+        old = () if gap else self.cache.rows.get((group, layer), ())
+        keep = min(self.start, window - 1)
+        if old and len(old[0]) < keep and not self.replay:
+            raise ValueError(
+                f"cache: {len(old[0])} rows in group {group!r}, layer {layer}, {keep} wanted at "
+                f"{self.start} tokens"
+            )
+        if old:
+            begin = max(len(old[0]) - (window - 1), 0)
+            made = tuple(torch.cat((a[begin:], b)) for a, b in zip(old, made, strict=True))
+        self.new[group, layer] = tuple(plane[-(window - 1) :].clone() for plane in made)
+        return form.unpack(made)
+
+    def state(self, group: str, layer: int) -> Tensor:
+        """The rows of a state group at `start`: float32 [n, elements]."""
+        return self.cache.read(group, layer)
+
+    def set_state(self, group: str, layer: int, rows: Tensor) -> None:
+        """Puts the rows of a state group at `end`: float32 [n, elements]."""
+        self.new[group, layer] = self.cache.formats[group].pack(rows)
+
+    def commit(self) -> None:
+        """Makes the new rows the cache's own."""
+        self.cache.rows.update(self.new)
+        self.cache.length = max(self.cache.length, self.end)
