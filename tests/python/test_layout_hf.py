@@ -191,3 +191,23 @@ def test_what_has_no_place_names_its_field(change: dict[str, Any], field: str) -
         Layout.from_hf_config(config)
     assert caught.value.field == field
     assert caught.value.why
+
+
+def test_blocks_of_another_length() -> None:
+    layout = Layout.from_hf_config(LLAMA, block_tokens=16)
+    assert layout.block_tokens == 16
+    assert layout.body_bytes == 16 * layout.bytes_per_token()
+    assert layout == Layout.from_hf_config(LLAMA).with_block_tokens(16)
+    assert layout.canonical() != Layout.from_hf_config(LLAMA).canonical()
+    v4 = Layout.from_hf_config(V4_FLASH, block_tokens=384)
+    assert v4.body_bytes == 3 * Layout.from_hf_config(V4_FLASH).body_bytes
+    assert v4.checkpoint_bytes == Layout.from_hf_config(V4_FLASH).checkpoint_bytes
+
+
+@pytest.mark.parametrize("block_tokens", [0, 64, 192])
+def test_blocks_that_are_no_multiple_of_the_alignment(block_tokens: int) -> None:
+    wrong = f"block_tokens = {block_tokens}.* multiple of the layout's alignment, 128"
+    with pytest.raises(ValueError, match=wrong):
+        Layout.from_hf_config(V4_FLASH, block_tokens=block_tokens)
+    with pytest.raises(ValueError, match="block_tokens"):
+        Layout.from_hf_config(LLAMA, block_tokens=1 << 17)

@@ -5,88 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kvstore.layouts import Layout
+from kvstore.layouts import CannotPlace, Layout
+from kvstore.models import families
 
 torch = pytest.importorskip("torch", reason="needs torch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
-#: Tokens of the prefill: no multiple of 128, so that a compressor's open group counts as well.
-TOKENS = 304
+#: Tokens of the prefill and after it: past the windows, and no multiple of a compressor's 4 or 128,
+#: so that an open group counts as well.
+PREFILL, STEPS = 300, 5
 
-BASE: dict[str, Any] = {
-    "vocab_size": 256,
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "sliding_window": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-MLA = {
-    "kv_lora_rank": 64,
-    "q_lora_rank": 64,
-    "qk_rope_head_dim": 16,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 32,
-    "head_dim": 16,
-    "num_key_value_heads": 4,
-    "first_k_dense_replace": 4,
-}
-DSA = MLA | {"index_head_dim": 32, "index_n_heads": 4, "index_topk": 16}
-LINEAR = {"layer_types": ["linear_attention"] * 3 + ["full_attention"], "num_experts": 0}
-DELTA = {
-    "linear_num_value_heads": 4,
-    "linear_num_key_heads": 2,
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32,
-}
-V4 = {
-    "num_key_value_heads": 1,
-    "head_dim": 64,
-    "qk_rope_head_dim": 16,
-    "q_lora_rank": 64,
-    "o_lora_rank": 32,
-    "o_groups": 2,
-    "index_head_dim": 32,
-    "index_n_heads": 4,
-    "index_topk": 16,
-    "num_hash_layers": 0,
-    "moe_intermediate_size": 32,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "layer_types": ["heavily_compressed_attention", "compressed_sparse_attention"] * 2,
-}
-MAMBA2 = {"num_heads": 8, "state_size": 32, "n_groups": 1, "expand": 2}
 
-TOYS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {},
-    "gemma3_text": {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
-    "gemma4_text": {
-        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
-        "vocab_size_per_layer_input": 256,
-        "hidden_size_per_layer_input": 32,
-    },
-    "deepseek_v3": MLA,
-    "deepseek_v32": DSA,
-    "hy_v4": DSA | {"indexer_types": ["full", "full", "shared", "shared"]},
-    "deepseek_v4": V4,
-    "qwen3_5_text": LINEAR | DELTA,
-    "kimi_linear": MLA | LINEAR | {"linear_num_heads": 4, "linear_head_dim": 32},
-    "mamba2": MAMBA2,
-    "lfm2": {"layer_types": ["conv", "conv", "full_attention", "conv"]},
-    "minimax_m3_vl_text": {
-        "layer_types": ["full_attention", "minimax_m3_sparse"] * 2,
-        "index_head_dim": 32,
-        "index_block_size": 64,
-        "index_topk_blocks": 2,
-        "num_local_experts": 4,
-    },
-}
+def _live(model: Any) -> Any:
+    """The cache of a model after a prefill and single steps, as transformers leaves it."""
+    ids = torch.randint(3, 255, (1, PREFILL + STEPS), generator=torch.Generator().manual_seed(1))
+    cache, name = None, "past_key_values"
+    pieces = [(0, PREFILL), *((at, at + 1) for at in range(PREFILL, PREFILL + STEPS))]
+    for start, end in pieces:
+        given: dict[str, Any] = {} if cache is None else {name: cache}
+        positions = torch.arange(start, end)[None]
+        out = model(ids[:, start:end], position_ids=positions, use_cache=True, **given)
+        name = next(key for key in ("past_key_values", "cache_params") if key in out)
+        cache = out[name]
+    assert torch.isfinite(out.logits).all()
+    return cache
 
 
 def _bytes(value: Any, seen: set[tuple[int, tuple[int, ...]]]) -> int:
@@ -104,23 +47,64 @@ def _bytes(value: Any, seen: set[tuple[int, tuple[int, ...]]]) -> int:
     return 0
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model_type", TOYS)
-def test_the_layout_counts_the_live_cache(model_type: str) -> None:
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(model_type, **(BASE | TOYS[model_type]))
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", families.TOYS)
+def test_the_layout_counts_the_live_cache(name: str, dtype: str) -> None:
+    model = families.toy_model(name, dtype)
     with torch.no_grad():
-        out = model(torch.randint(3, 255, (1, TOKENS)), use_cache=True)
-    cache = out.get("past_key_values") or out.get("cache_params") or out.get("cache")
+        cache = _live(model)
     live, seen = 0, set[tuple[int, tuple[int, ...]]]()
     for layer in cache.layers:
         attributes = dict(vars(layer))
-        if model_type == "deepseek_v4":
+        if name == "deepseek_v4":
             attributes.pop("values", None)  # K and V are one vector: stored once
         live += _bytes(attributes, seen)
-    layout = Layout.from_hf_config(config, dtype="float32")
+    tokens = PREFILL + STEPS
+    layout = Layout.from_hf_config(model.config, dtype=dtype)
     counted = (
-        layout.entry_bytes(TOKENS) + layout.window_bytes_at(TOKENS) + layout.state_bytes(TOKENS)
+        layout.entry_bytes(tokens) + layout.window_bytes_at(tokens) + layout.state_bytes(tokens)
     )
     assert counted == live
+
+
+@pytest.mark.parametrize("name", families.TOYS)
+def test_a_fresh_cache_has_the_layers_of_the_live_one(name: str) -> None:
+    """No toy has a field that would give its cache layers which its model does not use."""
+    model = families.toy_model(name)
+    with torch.no_grad():
+        cache = _live(model)
+    fresh = transformers.DynamicCache(config=model.config)
+    assert [type(layer) for layer in fresh.layers] == [type(layer) for layer in cache.layers]
+
+
+@pytest.mark.parametrize("name", families.TOYS)
+def test_a_toy_sets_only_fields_that_its_family_has(name: str) -> None:
+    cls = transformers.CONFIG_MAPPING[name]
+    known = set(cls.__dataclass_fields__) | set(cls.attribute_map)
+    known |= {"global_head_dim"} if name == "gemma4_text" else set()  # read, not kept
+    assert set(families.TOYS[name]) <= known
+
+
+def test_a_toy_is_the_same_model_for_the_same_seed() -> None:
+    one, two, other = (families.toy_model("llama", seed=seed) for seed in (3, 3, 4))
+    weights = [next(model.parameters()) for model in (one, two, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_what_is_no_family_names_those_that_are() -> None:
+    with pytest.raises(KeyError, match="'gpt' is not one of llama, "):
+        families.toy("gpt")
+
+
+def test_refused_families_have_a_reason_and_no_toy() -> None:
+    assert not set(families.REFUSED) & set(families.TOYS)
+    for name, reason in families.REFUSED.items():
+        assert name in transformers.CONFIG_MAPPING
+        assert len(reason) > 20
+
+
+@pytest.mark.parametrize("name", ["recurrent_gemma", "rwkv", "xlstm"])
+def test_refused_families_without_a_cache_object_have_no_layout(name: str) -> None:
+    with pytest.raises(CannotPlace, match="model_type"):
+        Layout.from_hf_config(transformers.AutoConfig.for_model(name))

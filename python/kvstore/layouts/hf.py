@@ -31,16 +31,24 @@ _DTYPES = {
 
 
 def layout_from_config(
-    config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False
+    config: Any,
+    *,
+    form: str = "transformers",
+    dtype: str | None = None,
+    draft: bool = False,
+    block_tokens: int | None = None,
 ) -> Layout:
     """The layout of a configuration: an object, a dict, a config.json or a folder that holds one.
 
     ``dtype`` is the type in which transformers keeps the cache (the configuration's own when
-    None, bfloat16 where it names none). ``form`` is a form of the registry.
+    None, bfloat16 where it names none). ``form`` is a form of the registry. ``block_tokens`` is
+    the length of a block in tokens, a multiple of the layout's alignment (the form's own when
+    None).
     """
     cfg = read_config(config)
     name, text = arch_toml(cfg, dtype=dtype)
-    return Layout.named(name, form, draft=draft, toml=text, origin=f"config of {name}")
+    layout = Layout.named(name, form, draft=draft, toml=text, origin=f"config of {name}")
+    return layout if block_tokens is None else layout.with_block_tokens(block_tokens)
 
 
 def read_config(config: Any) -> Config:

@@ -272,9 +272,17 @@ def _indexer(cfg: Config, placed: Placed, layer: int) -> None:
     if pooled:
         width = 2 * width + 1  # key, gate and validity of each token, pooled when they are read
     placed.add("index", layer, {"role": "index", "elements": width})
+    if cfg.model_type == "qwen4_exp_text" and len(placed.groups["index"]["layers"]) == 1:
+        _positions(placed, layer)
     blocks = cfg.first("index_topk_blocks", "sparse_topk_blocks")
     if blocks is not None:
         _sparse_reads(placed, blocks * cfg.number("index_block_size", "sparse_block_size"))
+
+
+def _positions(placed: Placed, layer: int) -> None:
+    """transformers keeps the positions of all tokens, on three axes, in the first indexed layer."""
+    placed.add("positions", layer, {"role": "positions", "elements": 3})
+    placed.records["positions"] = {"record": "int64"}
 
 
 def _sparse_reads(placed: Placed, most: int) -> None:
@@ -296,6 +304,8 @@ def _forms(cfg: Config, placed: Placed) -> None:
         _draft(cfg, placed)
     else:
         placed.forms = ["hybrid"] if has_state else ["dense"]
+        if "positions" in widths:
+            placed.forms = []  # what other engines keep of them is not known
 
 
 def _draft(cfg: Config, placed: Placed) -> None:

@@ -13,7 +13,7 @@ from kvstore.layouts.fields import Config
 if TYPE_CHECKING:
     from kvstore.layouts.place import Placed
 
-_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int64": 8}
 _MAMBA_1 = {"mamba", "falcon_mamba", "jamba", "zamba"}
 
 
@@ -65,6 +65,8 @@ def place(cfg: Config, placed: Placed, layer: int, kind: str) -> None:
         parts, span = [(cfg.number("hidden_size"), own, columns)], columns
     elif cfg.get("linear_num_value_heads"):
         parts, heads = _gated_delta(cfg, own)
+        if layer + 1 in (cfg.get("ple_layer_ids") or ()):  # counted from 1
+            parts += _ngram(cfg, own)
     elif cfg.get("linear_num_heads") or cfg.get("linear_attn_config"):
         table = Config(cfg.get("linear_attn_config") or cfg.raw)
         heads = table.number("linear_num_heads", "num_heads")
@@ -116,6 +118,15 @@ def _gated_delta(cfg: Config, own: str) -> tuple[list[tuple[int, str, int]], int
     channels = 2 * keys * key + values * value
     columns = cfg.number("linear_conv_kernel_dim")
     return [(values * key * value, "fp32", 0), (channels, own, columns)], values
+
+
+def _ngram(cfg: Config, own: str) -> list[tuple[int, str, int]]:
+    """Qwen4's embeddings of token n-grams: a dilated convolution over all residual streams, and the
+    ids of the tokens before."""
+    ngram = cfg.number("ngram_size")
+    streams = cfg.number("hc_count") * cfg.number("hidden_size")
+    rows = (cfg.number("ple_conv_kernel_size") - 1) * ngram
+    return [(streams * rows, own, 0), (ngram - 1, "int64", 0)]
 
 
 def _mamba_1(cfg: Config, own: str) -> list[tuple[int, str, int]]:

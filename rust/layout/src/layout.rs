@@ -143,6 +143,29 @@ impl Layout {
         })
     }
 
+    /// The same layout with blocks of another length.
+    ///
+    /// # Errors
+    ///
+    /// A length that is no positive multiple of [`Layout::alignment`], or one that the pages of a
+    /// group do not tile.
+    pub fn with_block_tokens(self, block_tokens: u32) -> Result<Self, LayoutError> {
+        let alignment = self.alignment;
+        if block_tokens == 0 || !block_tokens.is_multiple_of(alignment) {
+            return Err(LayoutError {
+                layout: self.name,
+                group: None,
+                field: "block_tokens",
+                value: block_tokens.to_string(),
+                limit: format!(
+                    "must be a positive multiple of the layout's alignment, {alignment}"
+                ),
+            });
+        }
+        Self::with_form(self.name, self.form, block_tokens, self.groups)
+            .map(|layout| layout.with_split(self.split_by_group).with_replay(self.replay))
+    }
+
     /// The same layout with one object per group and block instead of one per area and block.
     #[must_use]
     pub fn with_split(mut self, split_by_group: bool) -> Self {

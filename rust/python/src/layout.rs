@@ -125,23 +125,32 @@ impl Layout {
     }
 
     /// The layout of a transformers configuration: an object, a dict, a config.json or a folder
-    /// that holds one. Raises kvstore.layouts.CannotPlace with the field that has no place.
+    /// that holds one. block_tokens is the length of a block, a multiple of the alignment; the
+    /// form's own when None. Raises kvstore.layouts.CannotPlace with the field that has no place.
     #[staticmethod]
-    #[pyo3(signature = (config, *, form="transformers", dtype=None, draft=false))]
+    #[pyo3(signature = (config, *, form="transformers", dtype=None, draft=false, block_tokens=None))]
     fn from_hf_config(
         py: Python<'_>,
         config: &Bound<'_, PyAny>,
         form: &str,
         dtype: Option<&str>,
         draft: bool,
+        block_tokens: Option<u32>,
     ) -> PyResult<Self> {
         let arguments = PyDict::new(py);
+        arguments.set_item("block_tokens", block_tokens)?;
         arguments.set_item("form", form)?;
         arguments.set_item("dtype", dtype)?;
         arguments.set_item("draft", draft)?;
         let place = py.import("kvstore.layouts.hf")?.getattr("layout_from_config")?;
         let layout = place.call((config,), Some(&arguments))?;
         Ok(layout.cast::<Self>()?.get().clone())
+    }
+
+    /// The same layout with blocks of another length: a positive multiple of the alignment.
+    fn with_block_tokens(&self, block_tokens: u32) -> PyResult<Self> {
+        let inner = self.inner.clone().with_block_tokens(block_tokens);
+        Ok(Self { inner: inner.map_err(|e| raise(&e))? })
     }
 
     /// Name of the architecture.

@@ -10,6 +10,7 @@ mod border;
 mod buffers;
 mod care;
 mod codec;
+mod digest;
 mod dlpack;
 mod errors;
 mod explain;
@@ -40,6 +41,8 @@ mod _core {
     use super::care::{check, clear_namespaces, existing_limits, inspect};
     #[pymodule_export]
     use super::codec::codec;
+    #[pymodule_export]
+    use super::digest::Blake3;
     #[pymodule_export]
     use super::explain::{Explanation, FieldDifference, Usage};
     #[pymodule_export]

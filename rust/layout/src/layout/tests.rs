@@ -29,6 +29,25 @@ fn the_demo_model() {
 }
 
 #[test]
+fn blocks_of_another_length() {
+    let layout = Layout::new("demo", 64, vec![demo()]).unwrap().with_split(true);
+    let shorter = layout.clone().with_block_tokens(16).unwrap();
+    assert_eq!((shorter.block_tokens(), shorter.body_bytes()), (16, 49_152 / 4));
+    assert!(shorter.split_by_group());
+    assert_eq!(shorter.with_block_tokens(64).unwrap(), layout);
+    let pooled = Layout::new("demo", 8, vec![demo().with_ratio(4)]).unwrap();
+    for wrong in [0, 6] {
+        assert_eq!(
+            pooled.clone().with_block_tokens(wrong).unwrap_err().to_string(),
+            format!(
+                "layout \"demo\": block_tokens = {wrong}: must be a positive multiple of the \
+                 layout's alignment, 4"
+            )
+        );
+    }
+}
+
+#[test]
 fn groups_start_at_64_and_pages_at_8() {
     let odd = Group::entries("odd", 3, vec![7, 1, 4]);
     let next = Group::entries("next", 5, vec![0]);

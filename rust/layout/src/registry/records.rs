@@ -59,7 +59,8 @@ fn common(a: &str, b: &str) -> usize {
     start.max(end)
 }
 
-const DTYPES: [(&str, u64); 9] = [
+const DTYPES: [(&str, u64); 10] = [
+    ("int64", 64),
     ("fp32", 32),
     ("bf16", 16),
     ("fp16", 16),
