@@ -83,7 +83,8 @@ def windowed(
     q is [T, heads, d] at `positions`; rows [p, d] are the window rows of the p tokens up to
     the last query's; entries [n, d] are of `ratio` tokens each, from the first token on. sink
     [heads] is a score that takes weight and gives nothing. A query at t sees the rows of
-    t - window + 1 to t, as far as there are any, and the entries that `seen` says. Gives [T, heads, d].
+    t - window + 1 to t, as far as there are any, and the entries that `seen` says. Gives
+    [T, heads, d].
     """
     tokens, heads, d = q.shape
     first_row = int(positions[-1]) + 1 - len(rows)

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from kvstore.layouts import Layout
+from kvstore.models.deepseek.dsa import SparseLatentModel
 from kvstore.models.deepseek.heads import HeadModel
 from kvstore.models.deepseek.layouts import TOYS, layout_of
 from kvstore.models.deepseek.mla import LatentModel
 from kvstore.models.deepseek.model import ReferenceModel, Shape
 from kvstore.models.deepseek.parts import seed_weights
+from kvstore.models.deepseek.v4 import PooledModel
+from kvstore.models.deepseek.v41 import EncoderDecoder
 
 __all__ = ["NAMES", "build", "default_form"]
 
@@ -27,12 +30,22 @@ _TRUE: dict[str, dict[str, int]] = {
     "deepseek-v4-flash": {"topk": 512},
     "deepseek-v4.1-flash": {"topk": 512},
 }
-_TOY = {"hidden": 64, "head_dim": 32, "topk": 8, "pool_blocks": 4}
+_TOY = {
+    "hidden": 64,
+    "head_dim": 32,
+    "index_heads": 16,
+    "topk": 8,
+    "pool_blocks": 4,
+    "reindex_every": 2,
+}
 
-#: By the group that tells the family.
+#: By the last group that tells the family.
 _FAMILIES: dict[str, Callable[[Layout, str, Shape], ReferenceModel]] = {
     "kv": HeadModel,
     "mla": LatentModel,
+    "index": SparseLatentModel,
+    "csa": PooledModel,
+    "r1": EncoderDecoder,
 }
 
 
@@ -61,6 +74,7 @@ def build(
     form = default_form(name) if form is None else form
     layout = layout_of(name, form, toy=toy)
     sizes = _TRUE.get(name, {}) | (_TOY if toy else {}) | shape
-    model = _FAMILIES[layout.groups[0].name](layout, form, replace(Shape(), **sizes))
-    seed_weights(model, seed)
+    family = next(_FAMILIES[g.name] for g in layout.groups[::-1] if g.name in _FAMILIES)
+    model = family(layout, form, replace(Shape(), **sizes))
+    seed_weights(model, seed, len(model.layers))
     return model.eval()

@@ -62,16 +62,17 @@ class LatentAttention(nn.Module):
         latent = self.latent_norm(made[:, : self.rank])
         return torch.cat((latent, rotate(made[:, self.rank :], positions, ROPE)), -1)
 
-    def forward(
-        self, x: Tensor, step: Step, *, query: Tensor | None = None, picks: Tensor | None = None
-    ) -> Tensor:
-        """x [T, hidden] -> [T, hidden]. `query` is `query_latent(x)` if made already."""
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        """x [T, hidden] -> [T, hidden]."""
+        return self.attend(x, self.query_latent(x), step)
+
+    def attend(self, x: Tensor, c_q: Tensor, step: Step, picks: Tensor | None = None) -> Tensor:
+        """Adds the rows of x [T, hidden]; queries made of c_q attend to all rows, or the picked."""
         at = step.positions()
         rows = step.entries(self.group, self.layer, self.row(x, at))
-        c_q = self.query_latent(x) if query is None else query
-        q = rotate(self.query_up(c_q).unflatten(-1, (self.heads, self.nope + ROPE)), at, ROPE)
-        attend = self.absorbed if self.mode == "absorbed" else self.materialised
-        mixed: Tensor = self.out(attend(q, rows, at, picks).flatten(1))
+        q = self.query_up(c_q).view(len(x), self.heads, self.nope + ROPE)
+        form = self.absorbed if self.mode == "absorbed" else self.materialised
+        mixed: Tensor = self.out(form(rotate(q, at, ROPE), rows, at, picks).flatten(1))
         return mixed
 
     def absorbed(self, q: Tensor, rows: Tensor, at: Tensor, picks: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,11 +25,15 @@ class Shape:
     """Query heads of latent and pooled attention."""
     head_dim: int = 128
     """Per-head width of MLA's queries without the rotary part, and of its values."""
-    index_heads: int = 4
+    index_heads: int = 8
+    """With few of them many scores are 0, where no product is positive: ties, which any rounding of
+    the others decides."""
     topk: int = 2048
     """Entries that an indexer picks for each query."""
     pool_blocks: int = 2048
-    """V4.1: blocks of 8 entries that layer 20's indexer leaves to the layers above."""
+    """V4.1: blocks of 8 entries that the decoder's first indexer leaves to those above."""
+    reindex_every: int = 4
+    """V4.1: decoder layers from one that picks to the next."""
     vocab: int = 256
 
 
@@ -89,15 +94,55 @@ class ReferenceModel(nn.Module):
         step = Step(cache, cache.length, len(ids))
         x = self.run(self.embed(ids), step)
         step.commit()
-        return self.logits(x)[None]
+        logits = x.new_full((len(ids), self.shape.vocab), float("nan"))
+        logits[-len(x) :] = self.logits(x)
+        return logits[None]
+
+    @torch.no_grad()
+    def replay(
+        self, input_ids: Tensor, cache: RowCache, start: int, *, chunk: int | None = None
+    ) -> None:
+        """Makes windows and states again, over the entries that the cache holds.
+
+        input_ids are the tokens from `start` to cache.length, int64 [1, cache.length - start]. What
+        the cache has of windows and states is dropped; entries are read and stay as they are. The
+        query at i sees the window rows of start and later only. So each window of tokens that is
+        replayed makes one more layer exact, from the first on (`replay_start`); less is an
+        approximation. chunk cuts the pass at so many tokens: the bits are those of a live cache
+        where that was cut at the same places.
+
+        ValueError for a model without windows, or for fewer tokens than a window.
+        """
+        window, length = self.layout.max_window, cache.length
+        ids = self._ids(input_ids)
+        if not window:
+            raise ValueError(f"replay: {self.layout.name} has no windows, all of it is entries")
+        if len(ids) != length - start:
+            raise ValueError(
+                f"input_ids: {len(ids)} given, {length - start} wanted from {start} on"
+            )
+        if start and len(ids) < window:
+            raise ValueError(f"start: {start} given, at most {length - window} wanted at {length}")
+        work = cache.entries_only()
+        for first in range(0, len(ids), chunk or len(ids)):
+            part = ids[first : first + (chunk or len(ids))]
+            step = Step(work, start + first, len(part), replay=True)
+            self.run(self.embed(part), step)
+            step.commit()
+        cache.rows.update(work.rows)
+
+    def replay_start(self, length: int, *, exact: bool = False) -> int:
+        """Where a replay for `length` tokens begins: one window before, or one window per layer."""
+        windows = len(self.layers) if exact else 1
+        return max(length - windows * self.layout.max_window, 0)
 
     def embed(self, ids: Tensor) -> Tensor:
         """int64 [T] -> [T, hidden], of unit variance."""
-        scale = float(self.shape.hidden) ** 0.5
-        return self.embedding[ids] * scale
+        rows: Tensor = self.embedding[ids]
+        return rows * math.sqrt(self.shape.hidden)
 
     def run(self, x: Tensor, step: Step) -> Tensor:
-        """All layers: x [T, hidden] -> [T, hidden]."""
+        """All layers: x [T, hidden] -> [T, hidden], or of the last ones only."""
         for layer in self.layers:
             x = layer(x, step)
         return x

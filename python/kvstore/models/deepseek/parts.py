@@ -67,17 +67,20 @@ def rotate(x: Tensor, positions: Tensor, width: int, *, inverse: bool = False) -
     shape = (len(positions), *[1] * (x.ndim - 2), width // 2)
     cos = angle.cos().float().view(shape)
     sin = (-angle if inverse else angle).sin().float().view(shape)
-    even, odd = x[..., -width:].reshape(*x.shape[:-1], -1, 2).unbind(-1)
+    even, odd = x[..., -width::2], x[..., 1 - width :: 2]
     turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
     return torch.cat((x[..., :-width], turned), -1)
 
 
-def seed_weights(model: nn.Module, seed: int) -> None:
+def seed_weights(model: nn.Module, seed: int, layers: int) -> None:
     """Fills all matrices with normal numbers of variance 1 / inputs, reproducibly.
 
-    Vectors (norms, sinks) keep their values.
+    What adds to the residual stream, twice a layer, is smaller by sqrt(2 * layers), so that it
+    stays in bounds however deep the model is. Vectors (norms, sinks) keep their values.
     """
     generator = torch.Generator().manual_seed(seed)
-    for weight in model.parameters():
+    for name, weight in model.named_parameters():
         if weight.ndim > 1:
-            weight.data.normal_(0.0, weight.shape[-1] ** -0.5, generator=generator)
+            adds = name.endswith((".out.weight", ".feed.down.weight"))
+            inputs = weight.shape[-1] * (2 * layers if adds else 1)
+            weight.data.normal_(0.0, inputs**-0.5, generator=generator)

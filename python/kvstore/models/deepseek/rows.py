@@ -94,6 +94,8 @@ class Step:
         self.start = start
         self.tokens = tokens
         self.replay = replay
+        self.gap = False
+        """Whether `start` does not follow on the window rows that the cache holds."""
         self.new: dict[Key, Planes] = {}
 
     @property
@@ -104,6 +106,14 @@ class Step:
     def positions(self) -> Tensor:
         """int64 [tokens]."""
         return torch.arange(self.start, self.end)
+
+    def tail(self, tokens: int) -> Step:
+        """The last `tokens` tokens of this pass as a pass of their own, new rows shared."""
+        tail = Step(self.cache, max(self.end - tokens, self.start), 0, replay=self.replay)
+        tail.tokens = self.end - tail.start
+        tail.gap = self.gap or tail.start > self.start
+        tail.new = self.new
+        return tail
 
     def entries(self, group: str, layer: int, new: Tensor) -> Tensor:
         """Appends entries, float32 [k, elements]; gives all up to `end`, as they read back.
@@ -127,22 +137,20 @@ class Step:
         self.new[group, layer] = planes
         return form.unpack(planes)
 
-    def window(self, group: str, layer: int, new: Tensor, *, gap: bool = False) -> Tensor:
+    def window(self, group: str, layer: int, new: Tensor) -> Tensor:
         """Appends window rows; gives those that its queries see: float32 [past + k, elements].
 
-        The last of them is the row of token `end - 1`. gap=True says that `new` does not follow on
-        the rows kept, which are dropped.
+        The last of them is the row of token `end - 1`. After a gap the rows before are dropped.
         """
         form = self.cache.formats[group]
         window = self.cache.groups[group].window
         assert window is not None
         made = form.pack(new)
-        old = () if gap else self.cache.rows.get((group, layer), ())
-        keep = min(self.start, window - 1)
-        if old and len(old[0]) < keep and not self.replay:
+        old = () if self.gap else self.cache.rows[group, layer]
+        if old and len(old[0]) < min(self.start, window - 1) and not self.replay:
             raise ValueError(
-                f"cache: {len(old[0])} rows in group {group!r}, layer {layer}, {keep} wanted at "
-                f"{self.start} tokens"
+                f"cache: {len(old[0])} rows in group {group!r}, layer {layer}, "
+                f"{min(self.start, window - 1)} wanted at {self.start} tokens"
             )
         if old:
             begin = max(len(old[0]) - (window - 1), 0)
