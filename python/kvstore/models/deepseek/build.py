@@ -12,6 +12,7 @@ from kvstore.models.deepseek.heads import HeadModel
 from kvstore.models.deepseek.layouts import TOYS, layout_of
 from kvstore.models.deepseek.mla import LatentModel
 from kvstore.models.deepseek.model import ReferenceModel, Shape
+from kvstore.models.deepseek.mtp import DraftingModel
 from kvstore.models.deepseek.parts import seed_weights
 from kvstore.models.deepseek.v4 import PooledModel
 from kvstore.models.deepseek.v41 import EncoderDecoder
@@ -43,6 +44,7 @@ _TOY = {
 _FAMILIES: dict[str, Callable[[Layout, str, Shape], ReferenceModel]] = {
     "kv": HeadModel,
     "mla": LatentModel,
+    "mtp-mla": DraftingModel,
     "index": SparseLatentModel,
     "csa": PooledModel,
     "r1": EncoderDecoder,
@@ -58,13 +60,20 @@ def default_form(name: str) -> str:
 
 
 def build(
-    name: str, *, toy: bool = False, form: str | None = None, seed: int = 0, **shape: Any
+    name: str,
+    *,
+    toy: bool = False,
+    form: str | None = None,
+    draft: bool = False,
+    seed: int = 0,
+    **shape: Any,
 ) -> ReferenceModel:
     """A model of one architecture with random weights, the same for the same arguments.
 
     name is one of `NAMES`. toy=True has fewer layers and picks fewer entries; rows, ratios and
     windows are the true ones either way. form is the precision of stored rows: "native", "bf16" or
-    "fp32", by default what `default_form` says. shape are fields of `Shape`: widths and counts that
+    "fp32", by default what `default_form` says. draft=True adds V3's prediction head, a
+    `DraftingModel`. shape are fields of `Shape`: widths and counts that
     touch no row.
 
     ValueError for an unknown name, or a form that the architecture does not have.
@@ -72,7 +81,9 @@ def build(
     if name not in NAMES:
         raise ValueError(f"name: {name!r} given, one of {', '.join(NAMES)} wanted")
     form = default_form(name) if form is None else form
-    layout = layout_of(name, form, toy=toy)
+    if draft and name != "deepseek-v3":
+        raise ValueError(f"draft: True given for {name}, only deepseek-v3 has a draft head here")
+    layout = layout_of(name, form, toy=toy, draft=draft)
     sizes = _TRUE.get(name, {}) | (_TOY if toy else {}) | shape
     family = next(_FAMILIES[g.name] for g in layout.groups[::-1] if g.name in _FAMILIES)
     model = family(layout, form, replace(Shape(), **sizes))

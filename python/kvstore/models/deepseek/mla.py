@@ -101,7 +101,7 @@ class LatentModel(ReferenceModel):
     """V2 and V3: every layer keeps one latent row per token."""
 
     def __init__(self, layout: Layout, form: str, shape: Shape) -> None:
-        (group,) = layout.groups
+        group = layout.groups[0]
         super().__init__(
             layout,
             form,

@@ -15,6 +15,7 @@ new tensors, and views of the old ones stay what they were.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -42,20 +43,20 @@ class RowCache:
             for layer in group.layers
         }
 
-    def copy(self) -> RowCache:
+    def copy(self) -> Self:
         """A cache of copies: the same rows in memory of their own."""
-        other = RowCache(self.layout)
+        other = type(self)(self.layout)
         other.length = self.length
         for key, planes in self.rows.items():
             other.rows[key] = tuple(plane.clone() for plane in planes)
         return other
 
-    def entries_only(self) -> RowCache:
+    def entries_only(self) -> Self:
         """A cache with the entries of this one, without windows and states: replay begins with it.
 
         The planes are shared; they are never written.
         """
-        other = RowCache(self.layout)
+        other = type(self)(self.layout)
         other.length = self.length
         for (name, layer), planes in self.rows.items():
             if self.groups[name].kind == "entries":
