@@ -11,6 +11,7 @@ Attention never reads anything else: what it computes with is `unpack(pack(row))
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ __all__ = ["PackedRows", "PlainRows", "Planes", "RowFormat", "row_format"]
 Planes = tuple[Tensor, ...]
 """One tensor per plane of the group, each [n, ...]: row i of each belongs to entry i."""
 
+Widths = tuple[tuple[int, torch.dtype], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class PlainRows:
@@ -31,8 +34,9 @@ class PlainRows:
     elements: int
     dtype: torch.dtype
 
-    def empty(self) -> Planes:
-        return (torch.empty(0, self.elements, dtype=self.dtype),)
+    @property
+    def widths(self) -> Widths:
+        return ((self.elements, self.dtype),)
 
     def pack(self, rows: Tensor) -> Planes:
         return (rows.to(self.dtype, copy=True).contiguous(),)
@@ -40,7 +44,7 @@ class PlainRows:
     def unpack(self, planes: Planes) -> Tensor:
         # Always a copy: a row may be a view of foreign memory, and the order of additions in a
         # matrix product may depend on where its operands lie.
-        return planes[0].reshape(-1, self.elements).to(torch.float32, copy=True)
+        return planes[0].to(torch.float32, copy=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,20 @@ class PackedRows:
     format: str
     planes: tuple[int, ...]
 
-    def empty(self) -> Planes:
-        return tuple(torch.empty(0, size, dtype=torch.uint8) for size in self.planes)
+    @property
+    def widths(self) -> Widths:
+        return tuple((size, torch.uint8) for size in self.planes)
 
     def pack(self, rows: Tensor) -> Planes:
         n = len(rows)
-        if not n:
-            return self.empty()
         # One page of n entries: each plane of it is a run of n rows, with padding behind the last.
-        page = torch.from_numpy(codec.pack(rows.to(torch.bfloat16), self.format, entries=n))[0]
-        ends = torch.tensor(self.planes).mul(n).cumsum(0).tolist()
-        starts = [0, *ends[:-1]]
+        page = torch.empty(1, codec.page_bytes(self.format, n) if n else 0, dtype=torch.uint8)
+        if n:
+            codec.pack(rows.to(torch.bfloat16), self.format, entries=n, out=page)
+        ends = [n * end for end in accumulate(self.planes)]
         return tuple(
-            page[a:b].view(n, size) for a, b, size in zip(starts, ends, self.planes, strict=True)
+            page[0, end - n * size : end].view(n, size)
+            for end, size in zip(ends, self.planes, strict=True)
         )
 
     def unpack(self, planes: Planes) -> Tensor:
@@ -71,11 +76,8 @@ class PackedRows:
         rows = torch.empty(n, self.elements, dtype=torch.bfloat16)
         if n:
             page = torch.zeros(codec.page_bytes(self.format, n), dtype=torch.uint8)
-            at = 0
-            for plane in planes:
-                flat = plane.contiguous().view(torch.uint8).reshape(-1)
-                page[at : at + len(flat)] = flat
-                at += len(flat)
+            records = torch.cat([plane.flatten() for plane in planes])
+            page[: len(records)] = records
             codec.unpack(page, self.format, entries=n, count=n, out=rows)
         return rows.float()
 
@@ -83,7 +85,7 @@ class PackedRows:
 RowFormat = PlainRows | PackedRows
 """Both have `elements`, the numbers of a row, and
 
-    empty()          planes of no rows
+    widths           columns and dtype of each plane
     pack(rows)       float32 [n, elements] to planes of n rows
     unpack(planes)   planes of n rows to float32 [n, elements], in memory of its own
 """

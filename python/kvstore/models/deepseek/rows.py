@@ -38,7 +38,7 @@ class RowCache:
         self.formats = {group.name: row_format(group) for group in layout.groups}
         self.length = 0
         self.rows: dict[Key, Planes] = {
-            (group.name, layer): self.formats[group.name].empty()
+            (group.name, layer): self._none(group.name)
             for group in layout.groups
             for layer in group.layers
         }
@@ -72,11 +72,37 @@ class RowCache:
             for plane in planes
         )
 
+    def planes(self, group: str, layer: int) -> Planes:
+        """The planes of a group and owner layer in the group's own type, one row a line.
+
+        They may have been put as bytes, uint8 of any shape. ValueError for parts of rows.
+        """
+        given = self.rows.get((group, layer))
+        if given is None:
+            return self._none(group)
+        widths = self.formats[group].widths
+        flat = [plane.contiguous().view(torch.uint8).flatten() for plane in given]
+        sizes = [width * dtype.itemsize for width, dtype in widths]
+        lengths = [len(plane) for plane in flat]
+        n = lengths[0] // sizes[0] if lengths else 0
+        if lengths != [n * size for size in sizes]:
+            raise ValueError(
+                f"cache: planes of {lengths} bytes in group {group!r}, layer {layer}, "
+                f"rows of {sizes} wanted"
+            )
+        return tuple(
+            plane.view(dtype).view(n, width)
+            for plane, (width, dtype) in zip(flat, widths, strict=True)
+        )
+
     def read(self, group: str, layer: int) -> Tensor:
         """All rows of a group and owner layer: float32 [n, elements], in memory of its own."""
-        planes = self.rows.get((group, layer))
-        form = self.formats[group]
-        return form.unpack(form.empty() if planes is None else planes)
+        return self.formats[group].unpack(self.planes(group, layer))
+
+    def _none(self, group: str) -> Planes:
+        """Planes of no rows."""
+        widths = self.formats[group].widths
+        return tuple(torch.empty(0, width, dtype=dtype) for width, dtype in widths)
 
     def __repr__(self) -> str:
         form = f"{self.layout.name}, {self.layout.form}"
@@ -122,19 +148,11 @@ class Step:
         In a replay `new` is left aside.
         """
         form = self.cache.formats[group]
-        count = self.end // self.cache.groups[group].ratio
+        planes, ratio = self.cache.planes(group, layer), self.cache.groups[group].ratio
+        self._wanted(group, layer, len(planes[0]), self.cache.length // ratio)
         if self.replay:
-            return self.cache.read(group, layer)[:count].clone()
-        planes = tuple(
-            torch.cat((old, made))
-            for old, made in zip(self.cache.rows[group, layer], form.pack(new), strict=True)
-        )
-        if len(planes[0]) != count:
-            raise ValueError(
-                f"cache: {len(self.cache.rows[group, layer][0])} entries in group {group!r}, layer "
-                f"{layer}, {self.start // self.cache.groups[group].ratio} wanted at "
-                f"{self.start} tokens"
-            )
+            return form.unpack(tuple(plane[: self.end // ratio] for plane in planes))
+        planes = tuple(torch.cat(both) for both in zip(planes, form.pack(new), strict=True))
         self.new[group, layer] = planes
         return form.unpack(planes)
 
@@ -147,15 +165,11 @@ class Step:
         window = self.cache.groups[group].window
         assert window is not None
         made = form.pack(new)
-        old = () if self.gap else self.cache.rows[group, layer]
-        if old and len(old[0]) < min(self.start, window - 1) and not self.replay:
-            raise ValueError(
-                f"cache: {len(old[0])} rows in group {group!r}, layer {layer}, "
-                f"{min(self.start, window - 1)} wanted at {self.start} tokens"
-            )
-        if old:
-            begin = max(len(old[0]) - (window - 1), 0)
-            made = tuple(torch.cat((a[begin:], b)) for a, b in zip(old, made, strict=True))
+        if not self.gap:
+            held = tuple(plane[-(window - 1) :] for plane in self.cache.planes(group, layer))
+            if not self.replay:
+                self._wanted(group, layer, len(held[0]), min(self.start, window - 1))
+            made = tuple(torch.cat(both) for both in zip(held, made, strict=True))
         self.new[group, layer] = tuple(plane[-(window - 1) :].clone() for plane in made)
         return form.unpack(made)
 
@@ -166,6 +180,13 @@ class Step:
     def set_state(self, group: str, layer: int, rows: Tensor) -> None:
         """Puts the rows of a state group at `end`: float32 [n, elements]."""
         self.new[group, layer] = self.cache.formats[group].pack(rows)
+
+    def _wanted(self, group: str, layer: int, given: int, wanted: int) -> None:
+        if given != wanted:
+            raise ValueError(
+                f"cache: {given} rows in group {group!r}, layer {layer}, {wanted} wanted at "
+                f"{self.cache.length} tokens"
+            )
 
     def commit(self) -> None:
         """Makes the new rows the cache's own."""
