@@ -36,7 +36,7 @@ def test_exact_replay_gives_the_live_bits(name: str, form: str, length: int) -> 
     start = model.replay_start(length, exact=True)
     assert start == max(0, length - len(model.layers) * 128)
     start -= start % 128
-    restored = live.entries_only()
+    restored = live.only("entries")
     assert restored.nbytes("window") == restored.nbytes("state") == 0
     model.replay(ids[:, start:length], restored, start, chunk=128)
     assert restored.length == length
@@ -51,7 +51,7 @@ def test_exact_replay_in_one_pass_agrees_up_to_rounding(name: str) -> None:
     live = model.new_cache()
     model(ids[:, :length], live)
     start = model.replay_start(length, exact=True)
-    restored = live.entries_only()
+    restored = live.only("entries")
     model.replay(ids[:, start:length], restored, start)
     expected, found = (model(ids[:, length:], cache) for cache in (live, restored))
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
@@ -65,7 +65,7 @@ def test_one_window_less_per_layer_is_not_exact(name: str) -> None:
     feed(model, ids, live, in_chunks(length))
     layers = len(model.layers)
     start = length - (layers // 2) * 128
-    restored = live.entries_only()
+    restored = live.only("entries")
     model.replay(ids[:, start:], restored, start, chunk=128)
     same = [
         torch.equal(live.rows["window", i][0], restored.rows["window", i][0]) for i in range(layers)
@@ -85,7 +85,7 @@ def test_bounded_replay_is_an_approximation_above_the_first_layer(form: str, len
     start = model.replay_start(length)
     assert start == length - 128
     assert model.layout.bounded_replay_tokens == 128
-    restored = live.entries_only()
+    restored = live.only("entries")
     entries = dict(restored.rows)
     model.replay(ids[:, start:length], restored, start)
     for (group, layer), planes in restored.rows.items():
@@ -107,7 +107,7 @@ def test_bounded_replay_depends_on_where_it_ends() -> None:
     model, ids = toy("deepseek-v4.1-flash", "native"), tokens(1152)
     live = model.new_cache()
     model(ids[:, :1024], live)
-    restored = live.entries_only()
+    restored = live.only("entries")
     model.replay(ids[:, 896:1024], restored, 896)
     for cache in (live, restored):
         model(ids[:, 1024:], cache)
@@ -119,7 +119,7 @@ def test_a_replay_of_a_short_prompt_begins_at_its_start() -> None:
     model, ids = toy("deepseek-v4.1-flash", "native"), tokens(90)
     live = model.new_cache()
     model(ids, live)
-    restored = live.entries_only()
+    restored = live.only("entries")
     assert model.replay_start(90) == 0
     model.replay(ids, restored, 0)
     assert same_rows(live, restored)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 from kvstore.torch.adapters import adapter_digest  # noqa: E402
 from kvstore.torch.describe import describe  # noqa: E402
-from kvstore.torch.fingerprint import fingerprint  # noqa: E402
+from kvstore.torch.weights import fingerprint  # noqa: E402
 
 
 def _lora(**fields: Any) -> Any:

@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 pytestmark = pytest.mark.torch
 
 from kvstore.torch.describe import describe  # noqa: E402
-from kvstore.torch.fingerprint import fingerprint  # noqa: E402
+from kvstore.torch.weights import fingerprint  # noqa: E402
 
 TOKENS = np.arange(200, dtype=np.uint32)
 

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("transformers", reason="needs transformers")
 pytestmark = pytest.mark.torch
 
-from kvstore.torch import fingerprint as module  # noqa: E402
-from kvstore.torch.fingerprint import fingerprint  # noqa: E402
+from kvstore.torch import weights as module  # noqa: E402
 from kvstore.torch.framed import SAMPLE, sample_spans  # noqa: E402
+from kvstore.torch.weights import fingerprint  # noqa: E402
 
 
 def _state() -> dict[str, Any]:

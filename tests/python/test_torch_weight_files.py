@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch", reason="needs torch")
 save_file = pytest.importorskip("safetensors.torch", reason="needs safetensors").save_file
 pytestmark = pytest.mark.torch
 
-from kvstore.torch import fingerprint as module  # noqa: E402
 from kvstore.torch import remembered, weight_files  # noqa: E402
-from kvstore.torch.fingerprint import fingerprint  # noqa: E402
+from kvstore.torch import weights as module  # noqa: E402
+from kvstore.torch.weights import fingerprint  # noqa: E402
 
 
 def _state(seed: int = 0) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What of a model changes the bytes of its cache, as the arguments of `store.namespace`.
 
-The weights are identified by `kvstore.torch.fingerprint`; here is the rest: how the model computes.
+The weights are identified by `kvstore.torch.weights`; here is the rest: how the model computes.
 Two processes share cache when both are equal. What is not here: the device, the number of threads,
 the precision of float32 products and the length of the chunks in which a prompt was computed. They
 change the last bits of a row, as in every serving engine; the first writer's rows are kept.
@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from kvstore._core import Blake3
+from kvstore.models.deepseek import ReferenceModel
 from kvstore.torch.adapters import adapter_digest, unwrapped
 
 __all__ = ["describe"]
@@ -56,8 +57,11 @@ def describe(model: Any) -> dict[str, Any]:
     and `experts` (the implementations), `rope`, `window` and `quantization` as canonical JSON
     where the configuration has them, `config` (a digest of all other fields that the model
     computes by) and `transformers` (its major version, whose models may compute otherwise). In
-    `ns.explain()` a field that differs is named.
+    `ns.explain()` a field that differs is named. A model of `kvstore.models` gives its name and
+    its shape.
     """
+    if isinstance(model, ReferenceModel):
+        return {"model": model.layout.name, "extra": {"shape": _short(repr(model.shape))}}
     model = unwrapped(model)
     config = model.config
     text = config.get_text_config(decoder=True)

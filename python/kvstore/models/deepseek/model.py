@@ -100,7 +100,13 @@ class ReferenceModel(nn.Module):
 
     @torch.no_grad()
     def replay(
-        self, input_ids: Tensor, cache: RowCache, start: int, *, chunk: int | None = None
+        self,
+        input_ids: Tensor,
+        cache: RowCache,
+        start: int,
+        *,
+        chunk: int | None = None,
+        windows: bool = False,
     ) -> None:
         """Makes windows and states again, over the entries that the cache holds.
 
@@ -109,7 +115,8 @@ class ReferenceModel(nn.Module):
         query at i sees the window rows of start and later only. So each window of tokens that is
         replayed makes one more layer exact, from the first on (`replay_start`); less is an
         approximation. chunk cuts the pass at so many tokens: the bits are those of a live cache
-        where that was cut at the same places.
+        where that was cut at the same places. windows says that the cache holds the windows of
+        `start`: then all is exact, and only states are made anew.
 
         ValueError for a model without windows, or for fewer tokens than a window.
         """
@@ -121,9 +128,9 @@ class ReferenceModel(nn.Module):
             raise ValueError(
                 f"input_ids: {len(ids)} given, {length - start} wanted from {start} on"
             )
-        if start and len(ids) < window:
+        if start and len(ids) < window and not windows:
             raise ValueError(f"start: {start} given, at most {length - window} wanted at {length}")
-        work = cache.entries_only()
+        work = cache.only("entries", "window") if windows else cache.only("entries")
         for first in range(0, len(ids), chunk or len(ids)):
             part = ids[first : first + (chunk or len(ids))]
             step = Step(work, start + first, len(part), replay=True)

@@ -51,15 +51,15 @@ class RowCache:
             other.rows[key] = tuple(plane.clone() for plane in planes)
         return other
 
-    def entries_only(self) -> Self:
-        """A cache with the entries of this one, without windows and states: replay begins with it.
+    def only(self, *kinds: str) -> RowCache:
+        """A cache with the rows of groups of these kinds: replay begins with the entries.
 
         The planes are shared; they are never written.
         """
-        other = type(self)(self.layout)
+        other = RowCache(self.layout)
         other.length = self.length
         for (name, layer), planes in self.rows.items():
-            if self.groups[name].kind == "entries":
+            if self.groups[name].kind in kinds:
                 other.rows[name, layer] = planes
         return other
 

@@ -1,0 +1,277 @@
+"""Prefixes of a model's prompts, kept in a store."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import kvstore
+from kvstore.errors import InvalidArgument
+from kvstore.torch.binding import bind
+from kvstore.torch.describe import describe
+from kvstore.torch.errors import Unsupported
+from kvstore.torch.policy import Policy
+from kvstore.torch.recorder import Recorder, Saved
+from kvstore.torch.weights import fingerprint
+from kvstore.types import WeightsKind
+
+if TYPE_CHECKING:
+    from kvstore.torch.batch import BatchSession
+    from kvstore.torch.session import Session
+
+__all__ = ["PrefixCache"]
+
+#: Token ids: a tensor or array [tokens] or [1, tokens], or a sequence of integers.
+Ids = Any
+
+
+class PrefixCache:
+    """The prefixes of one model, kept in a store.
+
+    with prefix.session(input_ids) as s:
+        out = model.generate(input_ids, **s.kwargs)
+
+    ``model`` is a causal language model of transformers, or one of `kvstore.models`. What is
+    stored is found again by a model with the same weights, configuration, number type, attention
+    implementation and adapter, and by no other; `explain` names what differs.
+
+    - weights: a fingerprint (`kvstore.Weights`), or the kind of one to take: "full" (the default),
+      "hub", "cached", "sampled", "name". See `kvstore.torch.weights`.
+    - cache_salt: the tenant's secret.
+    - form: number formats of what is stored, a form of the layout: "transformers" keeps the live
+      bytes, "vllm:fp8_ds_mla" and the like pack them to fewer bits.
+    - block_tokens: tokens of a block (the layout's own: 64, DeepSeek V4 128).
+    - chunk_tokens: tokens that a prefill computes at a time, a multiple of block_tokens (one
+      block). Rows differ in their last bits with the length of the chunk that they were computed
+      in, so only chunks of one block make the rows of a shared prefix independent of what follows.
+    - policy: which resume points are kept (`Policy.default` of the layout).
+    - ack, ttl: those of `Namespace.put`.
+
+    Raises Unsupported for a model whose cache cannot be kept or goes on wrongly.
+    """
+
+    def __init__(
+        self,
+        store: kvstore.Store,
+        model: nn.Module,
+        *,
+        weights: kvstore.Weights | WeightsKind | None = None,
+        cache_salt: bytes | str | None = None,
+        form: str | None = None,
+        block_tokens: int | None = None,
+        chunk_tokens: int | None = None,
+        policy: Policy | None = None,
+        ack: str | None = None,
+        ttl: float | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        options = {"form": form} if form is not None else {}
+        self.binding = bind(model, block_tokens=block_tokens, **options)
+        self.model = model
+        self.layout = self.binding.layout
+        self.policy = policy or Policy.default(self.layout)
+        self.chunk_tokens = self._chunk(chunk_tokens)
+        if weights is None or isinstance(weights, str):
+            weights = fingerprint(model, weights)
+        self.namespace = store.namespace(
+            self.layout,
+            weights=weights,
+            cache_salt=cache_salt,
+            deterministic=deterministic,
+            allow_weights_by_name=weights.kind == "name",
+            **describe(model),
+        )
+        self._options: dict[str, Any] = {"ack": ack, "ttl": ttl}
+
+    def _chunk(self, tokens: int | None) -> int:
+        block = self.layout.block_tokens
+        if tokens is None:
+            return block
+        if tokens < block or tokens % block:
+            raise InvalidArgument(f"chunk_tokens = {tokens} must be a multiple of {block}")
+        return tokens
+
+    def restore(
+        self,
+        input_ids: Ids,
+        *,
+        extra_keys: Mapping[int, bytes | Sequence[bytes]] | None = None,
+        allow_approximate: bool = False,
+    ) -> tuple[Any, int]:
+        """A cache that holds the longest stored prefix, and its tokens: (cache, usable).
+
+        At least one token of the prompt is left to compute. The cache owns its tensors. Without a
+        usable prefix it is empty and usable is 0. ``allow_approximate`` admits a bounded replay
+        and what was stored after one.
+        """
+        cache, plan = self._restore(self._ids(input_ids), extra_keys, allow_approximate)
+        return cache, plan.usable
+
+    def _restore(
+        self,
+        ids: np.ndarray[Any, np.dtype[np.int64]],
+        extra_keys: Mapping[int, bytes | Sequence[bytes]] | None,
+        allow_approximate: bool,
+    ) -> tuple[Any, kvstore.Plan]:
+        plan = self.namespace.match(ids, extra_keys, allow_approximate=allow_approximate)
+        buffer = torch.empty(plan.read_bytes, dtype=torch.uint8)
+        plan = self.namespace.get_into(plan, buffer)
+        if plan.usable == 0:
+            return self.binding.new_cache(), plan
+        bodies, windows, checkpoint = self._cut(plan, buffer)
+        objects = self.binding.objects
+        if plan.replay_start == plan.usable:
+            rows = objects.restored(bodies, windows, checkpoint, plan.usable)
+            return self.binding.fill(rows, plan.usable), plan
+        rows = objects.restored(bodies, windows, checkpoint, plan.replay_start)
+        tokens = torch.from_numpy(ids[: plan.usable]).unsqueeze(0).to(self.binding.device)
+        start, end = plan.replay_start, plan.usable
+        with torch.inference_mode(False), torch.no_grad():
+            return self.binding.replay(tokens, rows, plan.mode, start, end), plan
+
+    def _cut(self, plan: kvstore.Plan, buffer: torch.Tensor) -> list[torch.Tensor]:
+        """The bodies, windows and checkpoint that `get_into` wrote one after the other."""
+        layout, at = self.layout, 0
+        cut = []
+        for count, nbytes in (
+            (plan.bodies[1] - plan.bodies[0], layout.body_bytes),
+            (plan.windows[1] - plan.windows[0], layout.window_bytes),
+            (int(plan.checkpoint is not None), layout.checkpoint_bytes),
+        ):
+            cut.append(buffer[at : at + count * nbytes].view(count, nbytes))
+            at += count * nbytes
+        return cut
+
+    def session(self, input_ids: Ids, **options: Any) -> Session:
+        """A prompt whose prefix is restored, and whose new blocks are stored as they are computed.
+
+        See `Session` for the options.
+        """
+        from kvstore.torch.session import Session
+
+        return Session(self, input_ids, **options)
+
+    def batch(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> BatchSession:
+        """Several prompts [batch, tokens], padded on the left as ``attention_mask`` says, each with
+        a stored prefix of its own. See `BatchSession`."""
+        from kvstore.torch.batch import BatchSession
+
+        return BatchSession(self, input_ids, attention_mask, **options)
+
+    def generate(self, input_ids: torch.Tensor, **options: Any) -> Any:
+        """``model.generate`` with restored prefixes; what is new is stored.
+
+        Raises Unsupported with ``cache_implementation``: generate makes those caches itself.
+        """
+        kind = options.get("cache_implementation")
+        if kind is not None:
+            raise Unsupported(
+                f"cache_implementation = {kind!r}: generate makes such a cache itself, empty; "
+                "leave it out to go on from a stored prefix"
+            )
+        with self._session_for(input_ids, options) as session:
+            return self.model.generate(input_ids, **options, **session.kwargs)  # type: ignore[operator]
+
+    def _session_for(
+        self, input_ids: torch.Tensor, options: Mapping[str, Any]
+    ) -> Session | BatchSession:
+        """The session that ``generate`` with these options wants."""
+        config = options.get("generation_config") or getattr(self.model, "generation_config", None)
+        sequences = max(
+            options.get(name) or getattr(config, name, None) or 1
+            for name in ("num_beams", "num_return_sequences")
+        )
+        mask = options.get("attention_mask")
+        if input_ids.shape[0] == 1 and (mask is None or bool(mask.all())):
+            return self.session(input_ids, sequences=sequences)
+        if sequences > 1:
+            raise Unsupported(
+                f"{sequences} sequences of each of {input_ids.shape[0]} prompts: give the prompts "
+                "one by one, without padding"
+            )
+        return self.batch(input_ids, mask)
+
+    def prefill(
+        self,
+        input_ids: Ids,
+        *,
+        extra_keys: Mapping[int, bytes | Sequence[bytes]] | None = None,
+    ) -> tuple[Any, torch.Tensor]:
+        """Computes a prompt in chunks on top of its stored prefix and stores what is new.
+
+        The cache, and the logits of the last token, [1, vocabulary].
+        """
+        from kvstore.torch.session import Session
+
+        with Session(self, input_ids, extra_keys=extra_keys, follow=False) as session:
+            logits = session.compute(session.prompt - session.length)
+        return session.cache, logits
+
+    def save(
+        self,
+        input_ids: Ids,
+        cache: Any,
+        *,
+        prompt: int | None = None,
+        extra_keys: Mapping[int, bytes | Sequence[bytes]] | None = None,
+    ) -> Saved:
+        """Stores the whole blocks of a cache that holds the first of these tokens.
+
+        ``prompt`` is the prompt's part of them (all). Windows and states of earlier blocks are no
+        longer in a cache: `Saved.skipped` says which resume points are not kept for that; a
+        session, which stores while it computes, has them all.
+        """
+        ids = self._ids(input_ids)
+        length = self.binding.length(cache)
+        length = len(ids) if length is None else length
+        if length > len(ids):
+            raise InvalidArgument(f"input_ids has {len(ids)} tokens, the cache holds {length}")
+        recorder = self.recorder(cache, ids, length=0, prompt=prompt or length, extra=extra_keys)
+        recorder.computed(ids[:length].tolist())
+        return recorder.finish()
+
+    def recorder(
+        self,
+        cache: Any,
+        ids: np.ndarray[Any, np.dtype[np.int64]],
+        *,
+        length: int,
+        prompt: int,
+        extra: Mapping[int, bytes | Sequence[bytes]] | None = None,
+        replayed_from: int | None = None,
+    ) -> Recorder:
+        """A recorder of a cache of which the first ``length`` tokens are stored."""
+        put = functools.partial(
+            self.namespace.put, extra_keys=extra, replayed_from=replayed_from, **self._options
+        )
+        return Recorder(
+            self.binding, self.policy, put, cache, ids.tolist(), length=length, prompt=prompt
+        )
+
+    def explain(self, input_ids: Ids) -> kvstore.Explanation:
+        """Why a prompt hits no more than it does, and what differs from what is stored."""
+        return self.namespace.explain(self._ids(input_ids))
+
+    def _ids(self, input_ids: Ids) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Token ids [tokens], from [tokens] or [1, tokens]."""
+        if torch.is_tensor(input_ids):
+            input_ids = input_ids.detach().cpu().numpy()
+        ids = np.asarray(input_ids)
+        if ids.ndim == 2 and ids.shape[0] == 1:
+            ids = ids[0]
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size == 0:
+            raise InvalidArgument(
+                f"input_ids: {ids.dtype} of shape {ids.shape} given, integers [tokens] or "
+                "[1, tokens] wanted"
+            )
+        return np.ascontiguousarray(ids, np.int64)
