@@ -17,6 +17,7 @@ from kvstore.torch.describe import describe
 from kvstore.torch.errors import Unsupported
 from kvstore.torch.policy import Policy
 from kvstore.torch.recorder import Recorder, Saved
+from kvstore.torch.unchanged import signature
 from kvstore.torch.weights import fingerprint
 from kvstore.types import WeightsKind
 
@@ -86,6 +87,7 @@ class PrefixCache:
             allow_weights_by_name=weights.kind == "name",
             **describe(model),
         )
+        self._signature = signature(self.binding.module)
         self._options: dict[str, Any] = {"ack": ack, "ttl": ttl}
 
     def _chunk(self, tokens: int | None) -> int:
@@ -95,6 +97,14 @@ class PrefixCache:
         if tokens < block or tokens % block:
             raise InvalidArgument(f"chunk_tokens = {tokens} must be a multiple of {block}")
         return tokens
+
+    def check_unchanged(self) -> None:
+        """Raises InvalidArgument when the model is no longer the one that was described."""
+        if signature(self.binding.module) != self._signature:
+            raise InvalidArgument(
+                "the model's weights, adapters or attention implementation were changed since this "
+                "PrefixCache was made: make a new one, whose namespace says so"
+            )
 
     def restore(
         self,
@@ -118,6 +128,7 @@ class PrefixCache:
         extra_keys: Mapping[int, bytes | Sequence[bytes]] | None,
         allow_approximate: bool,
     ) -> tuple[Any, kvstore.Plan]:
+        self.check_unchanged()
         plan = self.namespace.match(ids, extra_keys, allow_approximate=allow_approximate)
         buffer = torch.empty(plan.read_bytes, dtype=torch.uint8)
         plan = self.namespace.get_into(plan, buffer)
@@ -251,6 +262,7 @@ class PrefixCache:
         replayed_from: int | None = None,
     ) -> Recorder:
         """A recorder of a cache of which the first ``length`` tokens are stored."""
+        self.check_unchanged()
         put = functools.partial(
             self.namespace.put, extra_keys=extra, replayed_from=replayed_from, **self._options
         )

@@ -11,6 +11,7 @@ from torch import nn
 
 from kvstore._core import Group, Layout
 from kvstore.models.families import REFUSED
+from kvstore.torch.adapters import unwrapped
 from kvstore.torch.binding import Binding
 from kvstore.torch.errors import Unsupported
 from kvstore.torch.live import Field, clone_without, fields_of
@@ -39,6 +40,7 @@ class TransformersBinding(Binding):
         form: str = "transformers",
         block_tokens: int | None = None,
     ) -> None:
+        model = unwrapped(model)
         self.module = model
         config: Any = getattr(model, "config", None)
         if config is None:
