@@ -15,7 +15,7 @@ RUST_TESTS := --workspace --exclude kvstore-py --locked
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-core check fmt stubs docs deny crash replay-check bench wheel weights clean
+.PHONY: help build demo demo-torch test test-core test-exhaustive check fmt stubs docs deny crash replay-check bench wheel weights clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -28,6 +28,9 @@ build: $(VENV)/.build ## release build; afterwards .venv/bin/kvstore works
 demo: build $(VENV)/.demo ## a real model's prefix survives kill -9
 	@$(BIN)/kvstore demo
 
+demo-torch: build $(VENV)/.torch ## the same through transformers
+	@$(BIN)/kvstore demo --torch
+
 test: build $(VENV)/.torch ## all tests, torch included
 	$(CARGO_TEST) $(RUST_TESTS)
 	$(PYTEST)
@@ -35,6 +38,9 @@ test: build $(VENV)/.torch ## all tests, torch included
 test-core: build $(VENV)/.test ## all tests that need no torch
 	$(CARGO_TEST) $(RUST_TESTS)
 	$(PYTEST) -m 'not torch'
+
+test-exhaustive: build $(VENV)/.torch ## restored caches of every family at all cuts from 1 to 300 (an hour)
+	KVSTORE_EXHAUSTIVE=1 $(PYTEST) tests/python/test_torch_exact.py --timeout 0
 
 check: build $(VENV)/.lint $(VENV)/.torch ## formatting, lints, types, stubs
 	cargo fmt --all --check

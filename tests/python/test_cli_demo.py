@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from conftest import Cli
 
 TOKENS = 1000
@@ -36,3 +37,15 @@ def test_a_prompt_that_the_model_cannot_hold_is_refused(cli: Cli, tmp_path: Path
     ended = cli("demo", "--dir", tmp_path, "--tokens", 9000)
     assert ended.status == 2
     assert "--tokens 9000: must be from 128 to 8000" in ended.err
+
+
+@pytest.mark.torch
+def test_through_transformers(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("transformers", reason="needs transformers")
+    ended = cli("demo", "--torch", "--dir", tmp_path / "kv", "--tokens", 300, "--json")
+    found = ended.json
+    assert ended.status == 0, found
+    assert found["same_tokens"]
+    assert (found["usable"], found["logical"], found["physical"]) == (256, "960", "961")
+    assert found["hits"]["disk"] == 4

@@ -32,6 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=int, default=7000, metavar="N", help="of the long prompt (default: 7000)"
     )
+    parser.add_argument(
+        "--torch", action="store_true", help="through transformers and PyTorch instead of numpy"
+    )
     # One program, two processes: the parent runs it again with one of these.
     parser.add_argument("--stage", choices=["write", "restore"], help=SUPPRESS)
     parser.add_argument("--tenant", help=SUPPRESS)
@@ -40,6 +43,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if not 128 <= args.tokens <= LONGEST:
         raise WrongUse(f"--tokens {args.tokens}: must be from 128 to {LONGEST}")
+    if args.torch:
+        return _with_torch(args)
     try:
         if args.stage == "write":
             from kvstore.cli.demo.writing import write
@@ -57,6 +62,29 @@ def run(args: Namespace) -> int:
             raise
         raise WrongUse("needs numpy: pip install 'kvstore-engine[numpy]'") from None
     found = tell(args.dir, args.tokens, quiet=args.json)
+    if args.json:
+        print_json(found)
+    return 0 if found["ok"] else 1
+
+
+def _with_torch(args: Namespace) -> int:
+    try:
+        if args.stage is not None:
+            from kvstore.cli.demo import torch_stages
+
+            stage = {"write": torch_stages.write, "restore": torch_stages.restore}[args.stage]
+            stage(args.dir, args.tokens, args.tenant)
+            return 0
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name not in ("numpy", "torch", "transformers"):
+            raise
+        wanted = "torch, transformers and numpy: pip install 'kvstore-engine[torch,numpy]'"
+        raise WrongUse(f"--torch needs {wanted}") from None
+    from kvstore.cli.demo.with_torch import tell_torch
+
+    found = tell_torch(args.dir, args.tokens, quiet=args.json)
     if args.json:
         print_json(found)
     return 0 if found["ok"] else 1
