@@ -144,6 +144,11 @@ def test_misuse(start: int, given: int, what: str) -> None:
         toy("deepseek-v4.1-flash", "fp32").replay(tokens(given), cache_of(200), start)
 
 
+def test_misuse_of_chunk() -> None:
+    with pytest.raises(ValueError, match="chunk: 0 given"):
+        toy("deepseek-v4.1-flash", "fp32").replay(tokens(200), cache_of(200), 0, chunk=0)
+
+
 def test_a_model_without_windows_has_nothing_to_replay() -> None:
     model = build("deepseek-v3", toy=True)
     cache = model.new_cache()

@@ -4,8 +4,9 @@ The score of entry s for the query at t is a weighted sum of ReLU products,
 
     I(t, s) = sum over heads j of  w_tj * ReLU(q_tj . k_s)
 
-with one key of 128 per entry that all index heads share, the only thing the cache keeps for it. The
-best `topk` entries are attended to, the others are not read.
+with one key of 128 per entry that all index heads share, the only thing the cache keeps for it (no
+sigmoid and no temperature around the sum, though one reads of them). The best `topk`
+entries are attended to, the others are not read.
 
 V4.1's hierarchical indexer bounds the work of later layers: the decoder's first one scores all keys
 and leaves, as candidates, the blocks of 8 entries that hold the best scores; later ones score the

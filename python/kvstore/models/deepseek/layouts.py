@@ -60,7 +60,7 @@ def _family(layout: Layout) -> str:
 
 
 def forms_of(name: str) -> list[str]:
-    """The precisions that an architecture can be built in, its own one first."""
+    """The precisions that an architecture can be built in."""
     known = _REGISTRY[_family(Layout.named(name))]
     return [form for form in FORMS if form != "native" or form in known]
 

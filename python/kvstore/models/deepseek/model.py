@@ -22,7 +22,7 @@ class Shape:
 
     hidden: int = 128
     heads: int = 2
-    """Query heads of latent and pooled attention."""
+    """Query heads. DeepSeek LLM wants a multiple of its key heads."""
     head_dim: int = 128
     """Per-head width of MLA's queries without the rotary part, and of its values."""
     index_heads: int = 8
@@ -121,6 +121,8 @@ class ReferenceModel(nn.Module):
         ValueError for a model without windows, or for fewer tokens than a window.
         """
         window, length = self.layout.max_window, cache.length
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"chunk: {chunk} given, at least 1 token wanted")
         ids = self._ids(input_ids)
         if not window:
             raise ValueError(f"replay: {self.layout.name} has no windows, all of it is entries")

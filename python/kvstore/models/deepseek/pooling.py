@@ -1,7 +1,8 @@
 """Pooling tokens into entries: the compressors of V4 (arXiv 2606.19348, 2.3.1, 2.3.2) and V4.1.
 
-Each token gives two vectors, content and score. An entry is the mean of its tokens' contents,
-weighted per dimension by the softmax of their scores:
+Each token gives two vectors, content and score, and a group of tokens one entry, a single vector
+that is key and value: the mean of its tokens' contents, weighted per dimension by the softmax of
+their scores.
 
     CSA    an entry per 4 tokens that pools 8: its own 4 and the 4 before. So each token gives two
            pairs, the first for the entry after its own, the second for its own

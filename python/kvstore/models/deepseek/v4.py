@@ -4,8 +4,8 @@
     CSA      also entries of 4 tokens, of which an indexer picks some for each query
     HCA      also entries of 128 tokens, all of them
 
-An entry is visible from the last token of its group on: the query at t sees the first
-floor((t + 1) / m). Which layer is which is the layout's: `csa` and `hca` name their owners.
+An entry is visible from the last token of its group on, not a window later: the query at t sees the
+first floor((t + 1) / m). Which layer is which is the layout's: `csa` and `hca` name their owners.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class PooledModel(ReferenceModel):
     def __init__(self, layout: Layout, form: str, shape: Shape) -> None:
         groups = {group.name: group for group in layout.groups}
         csa, hca, near = groups["csa"], groups["hca"], groups["window"]
-        assert near.window is not None
+        window = near.window or 0
 
         def attention(layer: int) -> WindowAttention:
-            given = (layer, shape, near.elements, near.window or 0)
+            given = (layer, shape, near.elements, window)
             if layer in csa.layers:
                 return CsaAttention(*given, csa.ratio)
             if layer in hca.layers:

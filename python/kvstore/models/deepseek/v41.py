@@ -21,7 +21,9 @@ tokens of a pass the layers from 20 on attend:
              windows begin at the first of them. So a pass should then be the rest of a prompt, or
              one token: where a prompt is cut changes what the decoder's windows hold
 
-Windows are of 128 tokens in every layer. The index key is a projection of the pooled latent.
+Windows are of 128 tokens in every layer. The index key is a projection of the pooled latent. In the
+native form an entry is 288 bytes (4-bit values with a scale per 16, which is not MXFP4) and its key
+68, so that a token costs (1 + 3 / 2) x (288 + 68) = 890 bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +50,6 @@ class Owner(nn.Module):
     def __init__(self, layer: int, hidden: int, width: int, ratio: int) -> None:
         super().__init__()
         self.layer, self.ratio, self.group = layer, ratio, f"r{ratio}"
-        self.width = width
         # An entry of one token needs no scores: the softmax of one is 1.
         self.pool: Compressor | None = None
         if ratio > 1:
