@@ -23,8 +23,8 @@ weights. To be read in this order, each file a step of the way from 491,520 byte
 
 What touches no cache is cut down or left out: hidden size and query heads; experts (a small dense
 block stands in); hyper-connections; Engram, and with it the 3 token ids before a replay; the
-grouped output projection; the Hadamard rotation of index queries and keys; the stretching of positions for
-long contexts. V4.1's and V3.2's index keys are normalised and turned as V4's are.
+grouped output projection; the Hadamard rotation of index queries and keys; the stretching of
+positions for long contexts. V4.1's and V3.2's index keys are normalised and turned as V4's are.
 """
 
 from kvstore.models.deepseek.build import NAMES, build
