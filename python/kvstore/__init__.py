@@ -15,6 +15,7 @@ import sys
 from kvstore import _core
 from kvstore._core import (
     Answers,
+    ArenaRange,
     Batch,
     Explanation,
     FieldDifference,
@@ -22,6 +23,7 @@ from kvstore._core import (
     KeyedLease,
     KeyedMatch,
     Lease,
+    Mirror,
     Namespace,
     Plan,
     Status,
@@ -29,6 +31,7 @@ from kvstore._core import (
     Store,
     Usage,
     View,
+    Worker,
     close_all,
     open,
     parse_size,
@@ -48,6 +51,7 @@ from kvstore.types import WeightsFingerprint as Weights
 
 __all__ = [
     "Answers",
+    "ArenaRange",
     "Batch",
     "ClosedError",
     "DivergenceError",
@@ -63,6 +67,7 @@ __all__ = [
     "Lease",
     "LimitError",
     "LockedError",
+    "Mirror",
     "Namespace",
     "Plan",
     "Status",
@@ -72,6 +77,7 @@ __all__ = [
     "Usage",
     "View",
     "Weights",
+    "Worker",
     "open",
     "parse_size",
 ]

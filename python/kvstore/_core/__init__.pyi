@@ -5,18 +5,18 @@ The compiled part of the `kvstore` package.
 from . import codec as codec
 from _typeshed import SupportsGetItem
 from collections.abc import Coroutine, Generator, Iterator
-from kvstore.types import Blocks, Bodies, Bytes, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
+from kvstore.types import Blocks, Bodies, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
 from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, final
 from typing_extensions import CapsuleType
 
-__all__ = ["Answers", "Architecture", "Batch", "Blake3", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "architectures", "capacity_blocks", "check", "clear_namespaces", "close_all", "existing_limits", "inspect", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
+__all__ = ["Answers", "Architecture", "ArenaRange", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Mirror", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "Worker", "architectures", "capacity_blocks", "check", "clear_namespaces", "close_all", "existing_limits", "inspect", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
 
 @final
 class Answers:
     """
-    One answer per block: a sequence of "host", "disk" and reasons of misses.
+    One answer per block: a sequence of "mirror", "host", "disk" and reasons of misses.
     """
     def __getitem__(self, index: SupportsIndex, /) -> str: ...
     def __iter__(self, /) -> Iterator[str]: ...
@@ -110,6 +110,29 @@ class Architecture:
         """
 
 @final
+class ArenaRange:
+    """
+    The memory of the host tier that views are in, for cudaHostRegister only: its bytes belong to
+    the engine. Made by `store.arena_range`; holding it keeps the memory mapped, also after the
+    store was closed.
+    """
+    @property
+    def address(self, /) -> int:
+        """
+        Address of the first byte.
+        """
+    @property
+    def nbytes(self, /) -> int:
+        """
+        Length in bytes.
+        """
+    @property
+    def read_only(self, /) -> bool:
+        """
+        Whether the memory is mapped for reading only: in a "shared" arena.
+        """
+
+@final
 class Batch:
     """
     The answers of one put or prefetch. It can be waited for, polled, selected on, or awaited:
@@ -150,21 +173,6 @@ class Batch:
         """
         Waits until every item has its answer, for up to timeout seconds (60 when None). True if
         all have.
-        """
-
-@final
-class Blake3:
-    """
-    A BLAKE3 hash of bytes that come in pieces. The interpreter is free while a piece is hashed.
-    """
-    def __new__(cls, /) -> Blake3: ...
-    def digest(self, /) -> bytes:
-        """
-        The 32 bytes of the hash of all that was added.
-        """
-    def update(self, /, data: Bytes) -> None:
-        """
-        Adds the bytes of an object: a bytes-like one, an array or a CPU tensor, C-contiguous.
         """
 
 @final
@@ -325,6 +333,11 @@ class Keyed:
     group is the index of the KV cache group where an engine delivers groups one by one.
     """
     def __repr__(self, /) -> str: ...
+    def block_keys(self, /, keys: Keys, *, width: SupportsIndex | None = None, group: SupportsIndex = 0) -> bytes:
+        """
+        The block keys that the store makes of these, 32 bytes each in one piece: what `store.mirror`
+        knows blocks by.
+        """
     def get_into(self, /, keys: Keys, out: Places, *, width: SupportsIndex | None = None, group: SupportsIndex = 0) -> int:
         """
         Copies the objects of keys into writable memory, each into its place, from the first to the
@@ -343,9 +356,10 @@ class Keyed:
         """
         `lease` in another thread.
         """
-    def match(self, /, keys: Keys, *, width: SupportsIndex | None = None, group: SupportsIndex = 0) -> KeyedMatch:
+    def match(self, /, keys: Keys, *, width: SupportsIndex | None = None, group: SupportsIndex = 0, worker: Worker | None = None) -> KeyedMatch:
         """
-        How many keys are stored from the first on, and where.
+        How many keys are stored from the first on, and where. worker is one of `store.mirror` that
+        asks for itself: what it holds is present, stored or not.
         """
     def put(self, /, keys: Keys, bodies: Bodies, *, parents: Parents | None = None, lengths: Lengths | None = None, width: SupportsIndex | None = None, group: SupportsIndex = 0, ack: str | None = None, ttl: Seconds | None = None) -> Batch:
         """
@@ -362,6 +376,11 @@ class Keyed:
     def put_async(self, /, keys: Keys, bodies: Bodies, *, parents: Parents | None = None, lengths: Lengths | None = None, width: SupportsIndex | None = None, group: SupportsIndex = 0, ack: str | None = None, ttl: Seconds | None = None) -> Coroutine[Any, Any, Batch]:
         """
         `put` in another thread. The objects must not change until it has returned.
+        """
+    def tiers(self, /, keys: Keys, *, width: SupportsIndex | None = None, group: SupportsIndex = 0) -> list[list[str]]:
+        """
+        Which tiers hold the object of each key at this moment, of "mirror" (some worker's HBM),
+        "host" and "disk". No look-up: it counts nothing, and asks for each key by itself.
         """
 
 @final
@@ -404,7 +423,8 @@ class KeyedMatch:
     @property
     def blocks(self, /) -> Answers:
         """
-        One answer per key: "host", "disk", or the reason of a miss.
+        One answer per key: "mirror" (the worker that asked holds it), "host", "disk", or the reason of
+        a miss.
         """
     @property
     def disk_blocks(self, /) -> int:
@@ -419,7 +439,12 @@ class KeyedMatch:
     @property
     def matched(self, /) -> int:
         """
-        Keys that are stored, from the first on without a hole.
+        Keys that are stored, or held by the worker that asked, from the first on without a hole.
+        """
+    @property
+    def mirror_blocks(self, /) -> int:
+        """
+        Keys whose object the worker that asked holds itself.
         """
 
 @final
@@ -498,11 +523,10 @@ class Layout:
         The engine and record formats whose bytes these are.
         """
     @staticmethod
-    def from_hf_config(config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False, block_tokens: SupportsIndex | None = None) -> Layout:
+    def from_hf_config(config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False) -> Layout:
         """
         The layout of a transformers configuration: an object, a dict, a config.json or a folder
-        that holds one. block_tokens is the length of a block, a multiple of the alignment; the
-        form's own when None. Raises kvstore.layouts.CannotPlace with the field that has no place.
+        that holds one. Raises kvstore.layouts.CannotPlace with the field that has no place.
         """
     def group_bytes(self, /, n: SupportsIndex, *, padded: bool = False, held: bool = False) -> list[int]:
         """
@@ -606,10 +630,6 @@ class Layout:
         """
         Bytes of all window groups at n tokens: min(n, w - 1) rows, or min(n, w) with held=True.
         """
-    def with_block_tokens(self, /, block_tokens: SupportsIndex) -> Layout:
-        """
-        The same layout with blocks of another length: a positive multiple of the alignment.
-        """
 
 @final
 class Lease:
@@ -624,7 +644,8 @@ class Lease:
     def __exit__(self, /, kind: Any | None = None, error: Any | None = None, traceback: Any | None = None) -> None: ...
     def __getitem__(self, block: SupportsIndex, /) -> View:
         """
-        The body of one block; negative numbers count from the last.
+        The body of one block; negative numbers count from the last. A block that the worker that
+        matched holds itself ("mirror" in plan.blocks) was not read.
         """
     def __iter__(self, /) -> Iterator[View]: ...
     def __len__(self, /) -> int: ...
@@ -657,6 +678,46 @@ class Lease:
     def window(self, /, block: SupportsIndex) -> View:
         """
         The window object of one block of `plan.windows`.
+        """
+
+@final
+class Mirror:
+    """
+    What the workers of a serving engine hold in HBM: bookkeeping only, no bytes pass here. It is
+    `store.mirror`.
+
+    A worker joins with a number of slots and marks which block is in which. `ns.match(tokens,
+    worker=worker)` counts its blocks as present, stored or not; eviction of host memory prefers
+    blocks that have another copy. keys are block keys of the store, 32 bytes each, in one buffer or
+    a list: `plan.keys`, or `ns.keyed.block_keys(hashes)`.
+    """
+    def __repr__(self, /) -> str: ...
+    def contains(self, /, keys: Keys, worker: Worker | None = None) -> list[bool]:
+        """
+        Whether a worker holds each block; without one, whether any does.
+        """
+    def drop_worker(self, /, worker: Worker | SupportsIndex) -> None:
+        """
+        A worker is lost, and all of its marks with it. Given by its id, whoever has that id; given
+        as a Worker, nothing happens if it has been replaced.
+        """
+    def insert(self, /, keys: Keys, slots: SupportsGetItem[int, SupportsIndex], worker: Worker) -> int:
+        """
+        Marks blocks as held by a worker, keys[i] in slots[i]; the number of marks, which is 0 when
+        the worker's epoch is over. A slot that held another block holds this one now, and a block
+        that was in another slot of the worker has moved.
+        """
+    def join(self, /, worker: SupportsIndex, slots: SupportsIndex) -> Worker:
+        """
+        A worker with `slots` slots joins under an epoch of its own. One of this id that is there is
+        taken for lost: its marks are dropped, and under its old epoch it marks nothing any more.
+
+        Ids are 0 to 254. Raises LimitError when the slots of all workers would be more than the
+        store's mirror_slots.
+        """
+    def remove(self, /, keys: Keys, worker: Worker) -> int:
+        """
+        A worker no longer holds these blocks; the number of marks that went.
         """
 
 @final
@@ -718,7 +779,7 @@ class Namespace:
         """
         `lease` in another thread.
         """
-    def match(self, /, token_ids: TokenIds, extra_keys: ExtraKeys | None = None, allow_approximate: bool = False, costs: Costs | None = None) -> Plan:
+    def match(self, /, token_ids: TokenIds, extra_keys: ExtraKeys | None = None, allow_approximate: bool = False, costs: Costs | None = None, worker: Worker | None = None) -> Plan:
         """
         Looks a prompt up: what is stored, and from where it goes on. Pins nothing: a hint until a
         lease has verified it.
@@ -727,7 +788,8 @@ class Namespace:
         {block: bytes or list of bytes}, each of at least 16 bytes. allow_approximate admits chains
         that were stored after a bounded replay, and plans that make one. costs is a pair: what
         recomputing a token and reading a byte cost; without it the plan with the fewest tokens to
-        compute wins.
+        compute wins. worker is one of `store.mirror` that asks for itself: the blocks that it holds
+        are present, stored or not, and neither a lease nor get_into reads them.
         """
     def prefetch(self, /, plan: Plan, deadline: Seconds | None = None) -> Batch:
         """
@@ -776,7 +838,8 @@ class Plan:
     @property
     def blocks(self, /) -> Answers:
         """
-        One answer per whole block of the prompt: "host", "disk", or the reason of a miss.
+        One answer per whole block of the prompt: "mirror" (the worker that asked holds it), "host",
+        "disk", or the reason of a miss.
         """
     @property
     def bodies(self, /) -> tuple[int, int]:
@@ -819,9 +882,19 @@ class Plan:
         Bytes of their bodies.
         """
     @property
+    def keys(self, /) -> bytes:
+        """
+        Block keys of the prompt's whole blocks, 32 bytes each, for `store.mirror`.
+        """
+    @property
     def matched(self, /) -> int:
         """
         Tokens whose entries are stored without a hole.
+        """
+    @property
+    def mirror_blocks(self, /) -> int:
+        """
+        Usable blocks that the worker that asked holds itself: they are not read.
         """
     @property
     def mode(self, /) -> str:
@@ -853,6 +926,11 @@ class Plan:
         """
         The block from which on the chain is a replayed one; None for an exact chain. Give it to
         `put` when the chain goes on.
+        """
+    def tiers(self, /) -> list[list[str]]:
+        """
+        Which tiers hold each block at this moment, of "mirror" (some worker's HBM), "host" and
+        "disk". No look-up: it counts nothing, and asks for each block by itself.
         """
     @property
     def tokens(self, /) -> int:
@@ -1002,6 +1080,10 @@ class Store:
     def __enter__(self, /) -> Store: ...
     def __exit__(self, /, kind: Any | None = None, error: Any | None = None, traceback: Any | None = None) -> None: ...
     def __repr__(self, /) -> str: ...
+    def arena_range(self, /) -> ArenaRange:
+        """
+        Where the host tier's memory is, for cudaHostRegister only (see kvstore.torch.pinned).
+        """
     def clear(self, /, *, cache_salt: bytes | bytearray | str, erase: bool = False) -> int:
         """
         Makes everything stored under this salt unreachable, in all namespaces; the number of
@@ -1021,6 +1103,11 @@ class Store:
         """
         Writes what is pending and flushes the device, for up to timeout seconds (60 when None).
         True if all of it survives a power cut now.
+        """
+    @property
+    def mirror(self, /) -> Mirror:
+        """
+        What the workers of a serving engine hold in HBM.
         """
     def namespace(self, /, layout: Layout, *, model: str, weights: Weights, cache_salt: bytes | bytearray | str | None = None, revision: str = "", adapter: bytes | bytearray | None = None, dtype: str | None = None, scale_rule: str | None = None, axes: dict[str, tuple[SupportsIndex, SupportsIndex]] | None = None, extra: dict[str, str] | None = None, hash_rule: str | None = None, ttl: Seconds | None = None, deterministic: bool = False, allow_weights_by_name: bool = False) -> Namespace:
         """
@@ -1135,6 +1222,26 @@ class View:
         Number of bytes.
         """
 
+@final
+class Worker:
+    """
+    A worker of a serving engine under one epoch. Made by `store.mirror.join`.
+    """
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __repr__(self, /) -> str: ...
+    @property
+    def epoch(self, /) -> int:
+        """
+        The number of its join; each join of a store has its own.
+        """
+    @property
+    def id(self, /) -> int:
+        """
+        The id that it joined with.
+        """
+
 def architectures(toml: str | None = None, *, origin: str = "toml") -> list[Architecture]:
     """
     All architectures of the registry, in its order. toml is the text of a user's file whose entries
@@ -1184,7 +1291,7 @@ def keep(layout: Layout, start: SupportsIndex, end: SupportsIndex, prompt_tokens
     "none".
     """
 
-def open(path: Paths, *, host_bytes: Size | None = None, disk_bytes: Size | None = None, max_disk_bytes: Size | None = None, objects: SupportsIndex | None = None, disk_objects: SupportsIndex | None = None, arena: str = "private", verify: str = "crossings", read_only: bool = False, write_budget_per_day: Size | None = None, leaf_first: bool = True, io_threads: SupportsIndex | None = None, lock_wait: Seconds | None = None, room_wait: Seconds | None = None, read_deadline: Seconds | None = None, close_deadline: Seconds | None = None, lease_deadline: Seconds | None = None) -> Store:
+def open(path: Paths, *, host_bytes: Size | None = None, disk_bytes: Size | None = None, max_disk_bytes: Size | None = None, objects: SupportsIndex | None = None, disk_objects: SupportsIndex | None = None, mirror_slots: SupportsIndex | None = None, arena: str = "private", verify: str = "crossings", read_only: bool = False, write_budget_per_day: Size | None = None, leaf_first: bool = True, io_threads: SupportsIndex | None = None, lock_wait: Seconds | None = None, room_wait: Seconds | None = None, read_deadline: Seconds | None = None, close_deadline: Seconds | None = None, lease_deadline: Seconds | None = None) -> Store:
     """
     Opens the store in a directory, which is made if it is not there; a second open in one process
     joins the first.
@@ -1195,6 +1302,8 @@ def open(path: Paths, *, host_bytes: Size | None = None, disk_bytes: Size | None
       included. host_bytes=0 keeps nothing in host memory.
     - max_disk_bytes (4 x disk_bytes): the largest disk_bytes of a later open; read at creation.
     - objects: entries of the index (one per 32 KiB); disk_objects: most objects on disk (no limit).
+    - mirror_slots (65,536): slots that the workers of `store.mirror` have together, 28 bytes of
+      host_bytes each.
     - arena ("private"): "shared" is memory that other processes can map, with views that cannot be
       written through.
     - verify ("crossings"): bytes are checked when they come from disk and where a view of them could

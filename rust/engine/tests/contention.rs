@@ -19,7 +19,7 @@ fn check_into(ns: &Namespace, tokens: &[u32]) -> usize {
     longer.push(0);
     let found = ns.match_tokens(&longer, &Extras::none(), false, None).unwrap();
     let size = ns.layout().body_bytes() as usize;
-    let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+    let mut out = vec![0; ns.bytes_of(&found) as usize];
     let plan = ns.get_into(&found, &mut out).unwrap();
     for (at, block) in plan.bodies.clone().enumerate() {
         let wanted = payload(&found.keys[block as usize], size);

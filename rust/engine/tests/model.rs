@@ -451,7 +451,7 @@ impl World {
                 }
             }
             How::Into => {
-                let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+                let mut out = vec![0; ns.bytes_of(&found) as usize];
                 let plan = ns.get_into(&found, &mut out).unwrap();
                 let size = self.size(handle, Kind::Body) as usize;
                 for (at, block) in plan.bodies.enumerate() {

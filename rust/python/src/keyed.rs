@@ -21,6 +21,7 @@ use crate::errors::{invalid, raise};
 use crate::hints::{arguments, soon};
 use crate::lease::{ended, overdue, pieces, whole};
 use crate::matching::{Answers, at};
+use crate::mirror::{Worker, joined, names};
 use crate::namespace::Handle;
 use crate::process::Local;
 use crate::put::{self, Bodies, Rows};
@@ -62,16 +63,30 @@ impl Keyed {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         Self { handle }
     }
+
+    /// The store's keys for those of the caller.
+    fn stored_keys(
+        &self,
+        py: Python<'_>,
+        keys: Keys<'_>,
+        width: Option<usize>,
+        group: u32,
+    ) -> PyResult<Vec<Key>> {
+        let namespace = self.handle.engine()?;
+        let keys = keys.read(width)?;
+        let stored = engine(py, || namespace.foreign(&keys.bytes, keys.width, group))?;
+        stored.map_err(|error| raise(&error))
+    }
 }
 
 /// n keys of one width.
-struct Read {
-    bytes: Vec<u8>,
+pub(crate) struct Read {
+    pub(crate) bytes: Vec<u8>,
     width: usize,
 }
 
 impl Keys<'_> {
-    fn read(self, width: Option<usize>) -> PyResult<Read> {
+    pub(crate) fn read(self, width: Option<usize>) -> PyResult<Read> {
         if self.0.is_instance_of::<PyList>() || self.0.is_instance_of::<PyTuple>() {
             return self.joined(width);
         }
@@ -220,22 +235,26 @@ impl Out {
 
 #[pymethods]
 impl Keyed {
-    /// How many keys are stored from the first on, and where.
-    #[pyo3(name = "match", signature = (keys, *, width=None, group=0))]
+    /// How many keys are stored from the first on, and where. worker is one of `store.mirror` that
+    /// asks for itself: what it holds is present, stored or not.
+    #[pyo3(name = "match", signature = (keys, *, width=None, group=0, worker=None))]
     fn match_(
         &self,
         py: Python<'_>,
         keys: Keys<'_>,
         width: Option<usize>,
         group: u32,
+        worker: Option<&Bound<'_, Worker>>,
     ) -> PyResult<KeyedMatch> {
         let namespace = self.handle.engine()?;
+        let worker = worker.map(|worker| worker.get().0);
         let keys = keys.read(width)?;
         let count = keys.bytes.len() / keys.width.max(1);
         let nothing = || vec![BlockAnswer::Miss(MissReason::IoError); count];
         let found = engine(py, || {
             let keys = namespace.foreign(&keys.bytes, keys.width, group)?;
-            Ok(if namespace.is_poisoned() { nothing() } else { namespace.match_keys(&keys) })
+            let poisoned = namespace.is_poisoned();
+            Ok(if poisoned { nothing() } else { namespace.match_keys_for(worker, &keys) })
         });
         let blocks = match found {
             Ok(blocks) => blocks.map_err(|error| raise(&error))?,
@@ -245,6 +264,34 @@ impl Keyed {
             }
         };
         Ok(KeyedMatch(Arc::new(blocks)))
+    }
+
+    /// The block keys that the store makes of these, 32 bytes each in one piece: what `store.mirror`
+    /// knows blocks by.
+    #[pyo3(signature = (keys, *, width=None, group=0))]
+    fn block_keys<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Keys<'_>,
+        width: Option<usize>,
+        group: u32,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(joined(py, &self.stored_keys(py, keys, width, group)?))
+    }
+
+    /// Which tiers hold the object of each key at this moment, of "mirror" (some worker's HBM),
+    /// "host" and "disk". No look-up: it counts nothing, and asks for each key by itself.
+    #[pyo3(signature = (keys, *, width=None, group=0))]
+    fn tiers(
+        &self,
+        py: Python<'_>,
+        keys: Keys<'_>,
+        width: Option<usize>,
+        group: u32,
+    ) -> PyResult<Vec<Vec<&'static str>>> {
+        let keys = self.stored_keys(py, keys, width, group)?;
+        let namespace = self.handle.engine()?;
+        Ok(names(&engine(py, || namespace.tiers(&keys))?))
     }
 
     /// Pins, reads and verifies the objects of keys, from the first to the last that can be given.
@@ -498,16 +545,23 @@ pub(crate) struct KeyedMatch(Arc<Vec<BlockAnswer>>);
 
 #[pymethods]
 impl KeyedMatch {
-    /// Keys that are stored, from the first on without a hole.
+    /// Keys that are stored, or held by the worker that asked, from the first on without a hole.
     #[getter]
     fn matched(&self) -> usize {
         self.0.iter().take_while(|block| !matches!(block, BlockAnswer::Miss(_))).count()
     }
 
-    /// One answer per key: "host", "disk", or the reason of a miss.
+    /// One answer per key: "mirror" (the worker that asked holds it), "host", "disk", or the reason of
+    /// a miss.
     #[getter]
     fn blocks(&self) -> Answers {
         Answers(self.0.clone())
+    }
+
+    /// Keys whose object the worker that asked holds itself.
+    #[getter]
+    fn mirror_blocks(&self) -> usize {
+        self.0.iter().filter(|&&block| block == BlockAnswer::Mirror).count()
     }
 
     /// Keys whose object is in host memory.

@@ -49,9 +49,15 @@ impl Lease {
     fn body(&self, block: usize) -> PyResult<Item> {
         let blocks = self.blocks;
         let item = u32::try_from(block).ok().filter(|_| block < blocks);
-        let item = item.map(|block| self.item(|lease| lease.body(block))).transpose()?;
-        item.flatten().ok_or_else(|| {
-            PyIndexError::new_err(format!("block {block}: the lease has {blocks} bodies"))
+        let Some(block) = item else {
+            return Err(PyIndexError::new_err(format!(
+                "block {block}: the lease has {blocks} bodies"
+            )));
+        };
+        self.item(|lease| lease.body(block))?.ok_or_else(|| {
+            invalid(format!(
+                "block {block}: the worker that matched holds it, the lease has not read it"
+            ))
         })
     }
 
@@ -77,7 +83,8 @@ impl Lease {
         self.blocks
     }
 
-    /// The body of one block; negative numbers count from the last.
+    /// The body of one block; negative numbers count from the last. A block that the worker that
+    /// matched holds itself ("mirror" in plan.blocks) was not read.
     fn __getitem__(&self, block: isize) -> PyResult<View> {
         let at = if block < 0 { block.wrapping_add_unsigned(self.blocks) } else { block };
         let at = usize::try_from(at).map_err(|_| {

@@ -19,6 +19,7 @@ mod keyed;
 mod layout;
 mod lease;
 mod matching;
+mod mirror;
 mod namespace;
 mod open;
 mod process;
@@ -56,6 +57,8 @@ mod _core {
     use super::lease::Lease;
     #[pymodule_export]
     use super::matching::{Answers, Plan};
+    #[pymodule_export]
+    use super::mirror::{ArenaRange, Mirror, Worker};
     #[pymodule_export]
     use super::namespace::Namespace;
     #[pymodule_export]

@@ -6,9 +6,12 @@ use kvstore_engine::store::{BlockAnswer, Match, MissReason};
 use kvstore_layout::resume::{self, Mode};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
+use crate::border::engine;
 use crate::explain::Usage;
 use crate::hints::{arguments, iterators};
+use crate::mirror::{joined, names};
 use crate::namespace::Handle;
 
 iterators! {
@@ -55,14 +58,15 @@ impl Plan {
         Self { handle, found: Arc::new(found), plan, blocks }
     }
 
-    /// What was got of it: its blocks are in host memory now, and the objects in `missed` could
-    /// not be given.
+    /// What was got of it: its blocks are in host memory now, but for those that the worker holds,
+    /// and the objects in `missed` could not be given.
     pub(crate) fn got(&self, plan: resume::Plan, missed: &[(u32, MissReason)]) -> Self {
         let usable = (plan.usable / self.handle.layout().block_tokens()) as usize;
         let mut blocks = self.blocks.to_vec();
         for (at, answer) in blocks.iter_mut().enumerate() {
             let reason = missed.iter().find(|(block, _)| *block as usize == at);
             *answer = match (reason, *answer) {
+                _ if at < usable && self.found.held.has(at as u32) => BlockAnswer::Mirror,
                 _ if at < usable => BlockAnswer::Host,
                 (Some((_, reason)), _) => BlockAnswer::Miss(*reason),
                 (None, BlockAnswer::Miss(reason)) => BlockAnswer::Miss(reason),
@@ -176,10 +180,30 @@ impl Plan {
         self.found.replayed_from
     }
 
-    /// One answer per whole block of the prompt: "host", "disk", or the reason of a miss.
+    /// One answer per whole block of the prompt: "mirror" (the worker that asked holds it), "host",
+    /// "disk", or the reason of a miss.
     #[getter]
     fn blocks(&self) -> Answers {
         Answers(self.blocks.clone())
+    }
+
+    /// Block keys of the prompt's whole blocks, 32 bytes each, for `store.mirror`.
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        joined(py, &self.found.keys)
+    }
+
+    /// Which tiers hold each block at this moment, of "mirror" (some worker's HBM), "host" and
+    /// "disk". No look-up: it counts nothing, and asks for each block by itself.
+    fn tiers(&self, py: Python<'_>) -> PyResult<Vec<Vec<&'static str>>> {
+        let namespace = self.handle.engine()?;
+        Ok(names(&engine(py, || namespace.tiers(&self.found.keys))?))
+    }
+
+    /// Usable blocks that the worker that asked holds itself: they are not read.
+    #[getter]
+    fn mirror_blocks(&self) -> u64 {
+        self.count(BlockAnswer::Mirror)
     }
 
     /// Usable blocks that are in host memory.
@@ -224,12 +248,13 @@ impl Plan {
     }
 }
 
-/// One answer per block: a sequence of "host", "disk" and reasons of misses.
+/// One answer per block: a sequence of "mirror", "host", "disk" and reasons of misses.
 #[pyclass(frozen, sequence, module = "kvstore._core")]
 pub(crate) struct Answers(pub(crate) Arc<Vec<BlockAnswer>>);
 
 pub(crate) fn name(answer: BlockAnswer) -> &'static str {
     match answer {
+        BlockAnswer::Mirror => "mirror",
         BlockAnswer::Host => "host",
         BlockAnswer::Disk => "disk",
         BlockAnswer::Miss(reason) => reason.name(),

@@ -23,6 +23,7 @@ use crate::keyed::Keyed;
 use crate::layout::Layout;
 use crate::lease::Lease;
 use crate::matching::{Costs, Plan};
+use crate::mirror::Worker;
 use crate::process::Local;
 use crate::put::{self, Blocks, Bodies, ExtraKeys};
 use crate::sizes::{Seconds, shown};
@@ -248,9 +249,10 @@ impl Namespace {
     /// {block: bytes or list of bytes}, each of at least 16 bytes. allow_approximate admits chains
     /// that were stored after a bounded replay, and plans that make one. costs is a pair: what
     /// recomputing a token and reading a byte cost; without it the plan with the fewest tokens to
-    /// compute wins.
+    /// compute wins. worker is one of `store.mirror` that asks for itself: the blocks that it holds
+    /// are present, stored or not, and neither a lease nor get_into reads them.
     #[pyo3(name = "match", signature = (token_ids, extra_keys=None, allow_approximate=false,
-                                        costs=None))]
+                                        costs=None, worker=None))]
     fn match_(
         &self,
         py: Python<'_>,
@@ -258,18 +260,21 @@ impl Namespace {
         extra_keys: Option<ExtraKeys<'_>>,
         allow_approximate: bool,
         costs: Option<Costs<'_>>,
+        worker: Option<&Bound<'_, Worker>>,
     ) -> PyResult<Plan> {
         let namespace = self.handle.engine()?;
         let tokens = token_ids.ids()?;
         let extra_keys = ExtraKeys::read(extra_keys)?;
         let costs = costs.map(Costs::read).transpose()?;
+        let worker = worker.map(|worker| worker.get().0);
         let count = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
         let found = engine(py, || {
             if namespace.is_poisoned() {
                 return Ok(namespace.nothing(count, costs));
             }
-            extra_keys
-                .with(|extras| namespace.match_tokens(&tokens, &extras, allow_approximate, costs))
+            extra_keys.with(|extras| {
+                namespace.match_for(worker, &tokens, &extras, allow_approximate, costs)
+            })
         });
         let found = match found {
             Ok(found) => found.map_err(|error| raise(&error))?,

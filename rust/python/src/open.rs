@@ -29,6 +29,8 @@ arguments! {
 ///   included. host_bytes=0 keeps nothing in host memory.
 /// - max_disk_bytes (4 x disk_bytes): the largest disk_bytes of a later open; read at creation.
 /// - objects: entries of the index (one per 32 KiB); disk_objects: most objects on disk (no limit).
+/// - mirror_slots (65,536): slots that the workers of `store.mirror` have together, 28 bytes of
+///   host_bytes each.
 /// - arena ("private"): "shared" is memory that other processes can map, with views that cannot be
 ///   written through.
 /// - verify ("crossings"): bytes are checked when they come from disk and where a view of them could
@@ -47,9 +49,10 @@ arguments! {
 /// InvalidArgument for limits that cannot be kept and StoreIOError where the file system refuses.
 #[pyfunction]
 #[pyo3(signature = (path, *, host_bytes=None, disk_bytes=None, max_disk_bytes=None, objects=None,
-                    disk_objects=None, arena="private", verify="crossings", read_only=false,
-                    write_budget_per_day=None, leaf_first=true, io_threads=None, lock_wait=None,
-                    room_wait=None, read_deadline=None, close_deadline=None, lease_deadline=None))]
+                    disk_objects=None, mirror_slots=None, arena="private", verify="crossings",
+                    read_only=false, write_budget_per_day=None, leaf_first=true, io_threads=None,
+                    lock_wait=None, room_wait=None, read_deadline=None, close_deadline=None,
+                    lease_deadline=None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of one Python function")]
 pub(crate) fn open(
     py: Python<'_>,
@@ -59,6 +62,7 @@ pub(crate) fn open(
     max_disk_bytes: Option<Size<'_>>,
     objects: Option<u64>,
     disk_objects: Option<u64>,
+    mirror_slots: Option<u64>,
     arena: &str,
     verify: &str,
     read_only: bool,
@@ -82,6 +86,7 @@ pub(crate) fn open(
         max_disk_bytes: size(max_disk_bytes, "max_disk_bytes")?,
         objects,
         disk_objects,
+        mirror_slots,
         arena: match arena {
             "private" => ArenaKind::Private,
             "shared" => ArenaKind::Shared,

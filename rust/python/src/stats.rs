@@ -24,6 +24,9 @@ pub(crate) fn dict<'py>(py: Python<'py>, stats: &Stats) -> Dict<'py> {
         "host",
         fields!(py, host, limit, arena, index, used, pinned, dirty, kind, backing),
     )?;
+    let mirror = &stats.mirror;
+    let marks = fields!(py, mirror, limit, bytes, workers, slots, marks, stale);
+    dict.set_item("mirror", marks)?;
     let disk = &stats.disk;
     let tier = fields!(
         py,
@@ -54,6 +57,7 @@ fn counters<'py>(py: Python<'py>, counters: &Counters) -> Dict<'py> {
         py,
         counters,
         lookups,
+        hits_mirror,
         hits_host,
         hits_disk,
         reads_asked,

@@ -14,6 +14,7 @@ use crate::border::engine;
 use crate::errors::{ClosedError, raise};
 use crate::hints::{Snapshot, arguments};
 use crate::layout::Layout;
+use crate::mirror::{ArenaRange, Mirror};
 use crate::namespace::{Given, Namespace, Salt};
 use crate::process::{Local, Opening, remember};
 use crate::sizes::Seconds;
@@ -148,6 +149,18 @@ impl Store {
         let store = self.shared.engine()?;
         let stats = engine(py, || store.stats())?;
         stats::dict(py, &stats).map(Snapshot::from)
+    }
+
+    /// What the workers of a serving engine hold in HBM.
+    #[getter]
+    fn mirror(&self) -> Mirror {
+        Mirror::new(self.shared.clone())
+    }
+
+    /// Where the host tier's memory is, for cudaHostRegister only (see kvstore.torch.pinned).
+    fn arena_range(&self) -> PyResult<ArenaRange> {
+        let arena = self.shared.engine()?.arena().map_err(|error| raise(&error))?;
+        Ok(ArenaRange::new(arena))
     }
 
     /// Writes what is pending and flushes the device, for up to timeout seconds (60 when None).

@@ -125,6 +125,13 @@ impl Arena {
         base.as_ptr().wrapping_add(self.position(buf))
     }
 
+    /// Address and bytes of the memory that views are in, all of it: for whoever registers it with
+    /// a device. It stays in place as long as the arena lives.
+    pub fn view_range(&self) -> (*const u8, usize) {
+        let base = self.view.as_ref().unwrap_or(&self.memory).base();
+        (base.as_ptr(), self.extents as usize * self.extent_bytes)
+    }
+
     /// The bytes of a buffer, to read.
     ///
     /// # Safety

@@ -30,6 +30,9 @@ pub struct Options {
     pub objects: Option<u64>,
     /// Objects that the disk tier keeps at most, besides its limit in bytes. `None` = no limit.
     pub disk_objects: Option<u64>,
+    /// Slots of the serving engine's workers that the mirror has room for, about 28 bytes each, part
+    /// of `host_bytes`. `None` = one per object of the index, at most [`Options::MIRROR_SLOTS`].
+    pub mirror_slots: Option<u64>,
     /// Kind of host memory.
     pub arena: ArenaKind,
     /// When bytes are checked.
@@ -58,6 +61,8 @@ pub struct Options {
 impl Options {
     /// Host memory that a store without a host tier uses for I/O.
     pub const STAGING: u64 = 64 * MIB;
+    /// Slots of the mirror, unless the options say otherwise.
+    pub const MIRROR_SLOTS: usize = 65_536;
 
     /// Defaults for the two limits: 1 GiB of host memory, 16 GiB of disk.
     pub fn new() -> Self {
@@ -67,6 +72,7 @@ impl Options {
             max_disk_bytes: None,
             objects: None,
             disk_objects: None,
+            mirror_slots: None,
             arena: ArenaKind::Private,
             verify: Verify::Crossings,
             read_only: false,
@@ -100,7 +106,21 @@ impl Options {
         Ok(objects as usize)
     }
 
-    /// Bytes of the arena: what `host_bytes` leaves beside the index.
+    /// Slots that the mirror has room for.
+    pub(crate) fn mirror_limit(&self) -> Result<usize> {
+        let Some(slots) = self.mirror_slots else {
+            return Ok(self.index_objects()?.min(Self::MIRROR_SLOTS));
+        };
+        if slots >= u64::from(u32::MAX) {
+            return Err(Error::invalid(format!(
+                "mirror_slots is {slots}, from 0 to {} are possible",
+                u32::MAX - 1
+            )));
+        }
+        Ok(slots as usize)
+    }
+
+    /// Bytes of the arena: what `host_bytes` leaves beside index and mirror.
     pub(crate) fn arena_bytes(&self, index_bytes: u64) -> Result<u64> {
         if self.host_bytes == 0 {
             return Ok(Self::STAGING);
@@ -109,7 +129,7 @@ impl Options {
         match self.host_bytes.checked_sub(index_bytes) {
             Some(rest) if rest >= least => Ok(rest),
             _ => Err(Error::invalid(format!(
-                "host_bytes is {}, the index of this store needs {index_bytes} and the arena at \
+                "host_bytes is {}, index and mirror of this store need {index_bytes} and the arena at \
                  least {least}: give at least {}, or fewer objects",
                 self.host_bytes,
                 index_bytes + least

@@ -51,11 +51,13 @@ impl MissReason {
 pub struct Counters {
     /// Blocks looked up by `match`.
     pub lookups: u64,
+    /// Of these, held in HBM by the worker that asked.
+    pub hits_mirror: u64,
     /// Of these, found in host memory.
     pub hits_host: u64,
     /// Of these, found on disk only.
     pub hits_disk: u64,
-    /// Of these, missed, by reason. lookups = hits_host + hits_disk + all misses.
+    /// Of these, missed, by reason. lookups = hits_mirror + hits_host + hits_disk + all misses.
     pub misses: BTreeMap<MissReason, u64>,
     /// Objects asked for by lease, get_into and prefetch.
     pub reads_asked: u64,

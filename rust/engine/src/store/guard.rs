@@ -4,7 +4,7 @@
 use super::batch::{Batch, Status};
 use super::counters::MissReason;
 use super::lease::Item;
-use super::matching::{BlockAnswer, Match};
+use super::matching::{BlockAnswer, HeldBlocks, Match};
 use super::namespace::Namespace;
 use super::state::State;
 use crate::disk::namespaces::NamespaceRecord;
@@ -53,6 +53,8 @@ impl Namespace {
                 (tokens / self.block_tokens()) as usize
             ],
             plan: resume::plan(&self.layout, tokens, &have, costs, false),
+            held: HeldBlocks::default(),
+            worker: None,
             costs,
             allow_approximate: false,
             epochs: self.epochs(),
@@ -88,12 +90,12 @@ impl Namespace {
         })?;
         let keys = self.keys(tokens, extras)?;
         let state = self.shared.state.lock();
-        let ids = self.bodies(&state, &keys);
-        let plan = self.plan(&state, count, &keys, &ids, &HashSet::new(), false, None);
+        let found = self.bodies(&state, &keys, None);
+        let plan = self.plan(&state, count, &keys, &found, &HashSet::new(), false, None);
         let first = plan.usable / self.block_tokens();
         let limit = count.saturating_sub(1) / self.block_tokens();
-        let missing = ids.get(first as usize).map(|id| match id {
-            Err(reason) => (first, *reason),
+        let missing = found.get(first as usize).map(|block| match block.stored {
+            Err(reason) => (first, reason),
             Ok(_) if first >= limit => (first, MissReason::BelowUnit),
             Ok(_) => (first, MissReason::NoResumePoint),
         });

@@ -5,7 +5,7 @@
 
 use super::counters::MissReason;
 use super::manifest::Manifest;
-use super::matching::{Match, checkpoint_block};
+use super::matching::{HeldBlocks, Match, checkpoint_block};
 use super::namespace::Namespace;
 use super::open::Shared;
 use super::read::Held;
@@ -69,7 +69,7 @@ impl Lease {
         &self.plan
     }
 
-    /// The body of block `block`.
+    /// The body of block `block`, unless the worker holds it itself.
     pub fn body(&self, block: u32) -> Option<&Item> {
         self.get(block, Kind::Body)
     }
@@ -121,7 +121,7 @@ impl Namespace {
         let mut missed = Vec::new();
         let plan = loop {
             let plan = self.current_plan(found, &without);
-            let wanted: Vec<Which> = objects_of(&plan, self.block_tokens())
+            let wanted: Vec<Which> = objects_of(&plan, &found.held, self.block_tokens())
                 .filter(|which| !items.contains_key(which))
                 .collect();
             let before = without.len();
@@ -140,7 +140,7 @@ impl Namespace {
                 break plan;
             }
         };
-        let kept: HashSet<Which> = objects_of(&plan, self.block_tokens()).collect();
+        let kept: HashSet<Which> = objects_of(&plan, &found.held, self.block_tokens()).collect();
         items.retain(|which, _| kept.contains(which));
         Lease {
             shared: self.shared.clone(),
@@ -173,7 +173,7 @@ impl Namespace {
     /// `out` is shorter than the plan's objects.
     pub fn get_into(&self, found: &Match, out: &mut [u8]) -> Result<Plan> {
         let deadline = Instant::now() + self.shared.options.read_deadline;
-        let needed = self.bytes_of(&found.plan);
+        let needed = self.bytes_of(found);
         if (out.len() as u64) < needed {
             return Err(Error::invalid(format!(
                 "out has {} bytes, the plan's objects take {needed}",
@@ -186,13 +186,14 @@ impl Namespace {
             let plan = self.current_plan(found, &without);
             let before = without.len();
             let mut at = 0;
-            let all: Vec<(Which, Range<usize>)> = objects_of(&plan, self.block_tokens())
-                .map(|which| {
-                    let start = at;
-                    at += self.object_bytes(which.1) as usize;
-                    (which, start..at)
-                })
-                .collect();
+            let all: Vec<(Which, Range<usize>)> =
+                objects_of(&plan, &found.held, self.block_tokens())
+                    .map(|which| {
+                        let start = at;
+                        at += self.object_bytes(which.1) as usize;
+                        (which, start..at)
+                    })
+                    .collect();
             if at > out.len() {
                 // The store has more by now than the match saw; the caller's buffer has not. A
                 // shorter plan may still take more bytes, so each turn takes one block away.
@@ -365,9 +366,10 @@ impl Namespace {
         }
     }
 
-    /// Bytes of all objects of a plan.
-    pub fn bytes_of(&self, plan: &Plan) -> u64 {
-        objects_of(plan, self.block_tokens()).map(|(_, kind)| self.object_bytes(kind)).sum()
+    /// Bytes of all objects that a match reads.
+    pub fn bytes_of(&self, found: &Match) -> u64 {
+        let objects = objects_of(&found.plan, &found.held, self.block_tokens());
+        objects.map(|(_, kind)| self.object_bytes(kind)).sum()
     }
 
     fn object_bytes(&self, kind: u8) -> u64 {
@@ -533,11 +535,16 @@ impl Namespace {
     }
 }
 
-/// The objects that a plan reads: bodies, windows, checkpoint.
-pub(super) fn objects_of(plan: &Plan, block_tokens: u32) -> impl Iterator<Item = Which> + use<> {
+/// The objects that a plan reads: bodies that are not held, windows, checkpoint.
+pub(super) fn objects_of<'a>(
+    plan: &Plan,
+    held: &'a HeldBlocks,
+    block_tokens: u32,
+) -> impl Iterator<Item = Which> + use<'a> {
     let checkpoint = checkpoint_block(plan, block_tokens);
     plan.bodies
         .clone()
+        .filter(|&block| !held.has(block))
         .map(|block| (block, Kind::Body as u8))
         .chain(plan.windows.clone().map(|block| (block, Kind::Window as u8)))
         .chain(checkpoint.map(|block| (block, Kind::Checkpoint as u8)))

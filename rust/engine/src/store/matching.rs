@@ -6,13 +6,17 @@ use super::namespace::{Epochs, Namespace};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::identity::{Extras, Key, Piece, replayed_children};
+use crate::mirror::{Tiers, Worker};
 use kvstore_index::{EntryId, Fingerprint, Kind};
 use kvstore_layout::resume::{self, Costs, Have, Plan};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// Where one block was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockAnswer {
+    /// In HBM of the worker that asked.
+    Mirror,
     /// In host memory.
     Host,
     /// On disk only.
@@ -34,18 +38,76 @@ pub struct Match {
     pub blocks: Vec<BlockAnswer>,
     /// From where the prompt goes on, by what was stored at that moment.
     pub plan: Plan,
+    /// Which blocks the asking worker holds itself: they are not read.
+    pub held: HeldBlocks,
+    pub(crate) worker: Option<Worker>,
     pub(crate) costs: Option<Costs>,
     pub(crate) allow_approximate: bool,
     pub(crate) epochs: Epochs,
 }
 
+/// The blocks of a prompt that a worker holds in HBM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldBlocks(Vec<bool>);
+
+impl HeldBlocks {
+    fn of(blocks: &[BlockFound]) -> Self {
+        // Most callers are no workers: for them this is empty.
+        let any = blocks.iter().any(|block| block.held);
+        Self(if any { blocks.iter().map(|block| block.held).collect() } else { Vec::new() })
+    }
+
+    /// Whether it is one of them.
+    pub fn has(&self, block: u32) -> bool {
+        self.0.get(block as usize).copied().unwrap_or(false)
+    }
+
+    /// How many of `blocks` are.
+    fn count(&self, blocks: &Range<u32>) -> u64 {
+        let end = self.0.len().min(blocks.end as usize);
+        let held = self.0[..end].iter().skip(blocks.start as usize);
+        held.filter(|&&held| held).count() as u64
+    }
+}
+
+/// One block of a look-up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockFound {
+    /// Its object in the store, or why there is none to be had.
+    pub(super) stored: Result<EntryId, MissReason>,
+    /// The asking worker holds it.
+    pub(super) held: bool,
+}
+
+impl BlockFound {
+    fn is_present(&self) -> bool {
+        self.held || self.stored.is_ok()
+    }
+}
+
 impl Namespace {
-    /// Looks a token list up.
+    /// Looks a token list up, for a caller that can only use what the store has.
     ///
     /// # Errors
     /// An extra key that is shorter than 128 bits or outside the tokens; 2^32 tokens or more.
     pub fn match_tokens(
         &self,
+        tokens: &[u32],
+        extras: &Extras<'_>,
+        allow_approximate: bool,
+        costs: Option<Costs>,
+    ) -> Result<Match> {
+        self.match_for(None, tokens, extras, allow_approximate, costs)
+    }
+
+    /// Looks a token list up for a worker: the blocks that it holds itself are present, in the store
+    /// or not, and are not read. A worker whose epoch is over holds nothing.
+    ///
+    /// # Errors
+    /// As [`Namespace::match_tokens`].
+    pub fn match_for(
+        &self,
+        worker: Option<Worker>,
         tokens: &[u32],
         extras: &Extras<'_>,
         allow_approximate: bool,
@@ -57,28 +119,32 @@ impl Namespace {
         let epochs = self.epochs();
         let mut keys = self.keys(tokens, extras)?;
         let mut state = self.shared.state.lock();
-        let mut ids = self.bodies(&state, &keys);
+        let mut found = self.bodies(&state, &keys, worker);
         let mut replayed_from = None;
         if allow_approximate
-            && has_holes(&ids)
-            && let Some((from, chain)) = self.replayed_chain(&state, tokens, extras, &keys, &ids)?
+            && has_holes(&found)
+            && let Some((from, chain)) =
+                self.replayed_chain(&state, tokens, extras, &keys, &found, worker)?
         {
             keys = chain;
-            ids = self.bodies(&state, &keys);
+            found = self.bodies(&state, &keys, worker);
             replayed_from = Some(from);
         }
-        let plan = self.plan(&state, count, &keys, &ids, &HashSet::new(), allow_approximate, costs);
-        self.touch(&mut state, &keys, &ids, &plan);
+        let plan =
+            self.plan(&state, count, &keys, &found, &HashSet::new(), allow_approximate, costs);
+        self.touch(&mut state, &keys, &found, &plan);
         if self.layout.body_bytes() == 0 {
-            ids = self.covered(&state, &keys, &plan);
+            found = self.covered(&state, &keys, &plan);
         }
-        let blocks = self.count(&mut state, &ids, &plan, count);
+        let blocks = self.count(&mut state, &found, &plan, count);
         Ok(Match {
             tokens: count,
             keys,
             replayed_from,
             blocks,
             plan,
+            held: HeldBlocks::of(&found),
+            worker,
             costs,
             allow_approximate,
             epochs,
@@ -87,55 +153,84 @@ impl Namespace {
 
     /// Looks up block keys: how many of them are stored from the first on.
     pub fn match_keys(&self, keys: &[Key]) -> Vec<BlockAnswer> {
-        let mut state = self.shared.state.lock();
-        let ids = self.bodies(&state, keys);
-        let stored: Vec<EntryId> = ids.iter().map_while(|id| id.ok()).collect();
-        link(&mut state, &stored);
-        state.index.touch_chain(&stored);
-        let usable = stored.len();
-        self.answers(&mut state, &ids, usable, usable)
+        self.match_keys_for(None, keys)
     }
 
-    /// The stored body of each key, or why there is none; behind the first absent block all are.
-    pub(super) fn bodies(&self, state: &State, keys: &[Key]) -> Vec<Result<EntryId, MissReason>> {
+    /// Looks up block keys for a worker: those that it holds itself are present.
+    pub fn match_keys_for(&self, worker: Option<Worker>, keys: &[Key]) -> Vec<BlockAnswer> {
+        let mut state = self.shared.state.lock();
+        let found = self.bodies(&state, keys, worker);
+        let stored = stored_prefix(&found);
+        link(&mut state, &stored);
+        state.index.touch_chain(&stored);
+        let usable = found.iter().take_while(|block| block.is_present()).count();
+        self.answers(&mut state, &found, usable, usable)
+    }
+
+    /// Which tiers hold each block, whether or not it is of use; counts no look-up and touches
+    /// nothing.
+    pub fn tiers(&self, keys: &[Key]) -> Vec<Tiers> {
+        let state = self.shared.state.lock();
+        let tiers = |(key, id): (&Key, Option<EntryId>)| {
+            let stored = id.filter(|&id| state.stored(id).is_ok());
+            let has = |flag| stored.is_some_and(|id| state.has(id, flag));
+            Tiers {
+                mirror: state.mirror.holds(&Fingerprint(key.fingerprint())),
+                host: has(bit::HOST),
+                disk: has(bit::READY) && state.disk_is_out().is_none(),
+            }
+        };
+        keys.iter().zip(self.first_objects(&state, keys)).map(tiers).collect()
+    }
+
+    /// The first object of each block.
+    fn first_objects(&self, state: &State, keys: &[Key]) -> Vec<Option<EntryId>> {
         let bare: Vec<_> = keys.iter().map(|key| Fingerprint(key.fingerprint())).collect();
         let mut found = vec![None; keys.len()];
         state.index.find_batch(&bare, &mut found);
-        let in_parts = self.may_have_parts();
-        let mut reason = None;
+        if self.may_have_parts() {
+            for (id, key) in found.iter_mut().zip(keys).filter(|(id, _)| id.is_none()) {
+                let head = self.object(key, Kind::Body, Piece::Part(0));
+                *id = state.index.find(&Fingerprint(head.fingerprint()));
+            }
+        }
         found
+    }
+
+    /// What there is of each block for the one who asks; behind the first absent block all are.
+    pub(super) fn bodies(
+        &self,
+        state: &State,
+        keys: &[Key],
+        worker: Option<Worker>,
+    ) -> Vec<BlockFound> {
+        let mut behind = false;
+        self.first_objects(state, keys)
             .into_iter()
             .zip(keys)
             .map(|(id, key)| {
-                if let Some(reason) = reason {
-                    return Err(reason);
+                if behind {
+                    return BlockFound { stored: Err(MissReason::Absent), held: false };
                 }
-                let id = id.or_else(|| {
-                    let head = self.object(key, Kind::Body, Piece::Part(0));
-                    in_parts.then(|| state.index.find(&Fingerprint(head.fingerprint()))).flatten()
-                });
-                let answer = id.ok_or(MissReason::Absent).and_then(|id| state.stored(id));
-                if answer.is_err() {
-                    reason = Some(MissReason::Absent);
-                }
-                answer
+                let block = Fingerprint(key.fingerprint());
+                let found = BlockFound {
+                    stored: id.ok_or(MissReason::Absent).and_then(|id| state.stored(id)),
+                    held: worker.is_some_and(|w| state.mirror.slot_of(w, &block).is_some()),
+                };
+                behind = !found.is_present();
+                found
             })
             .collect()
     }
 
     /// For a layout without bodies: the object that stands for each block, which is what the plan
     /// goes on from.
-    fn covered(
-        &self,
-        state: &State,
-        keys: &[Key],
-        plan: &Plan,
-    ) -> Vec<Result<EntryId, MissReason>> {
+    fn covered(&self, state: &State, keys: &[Key], plan: &Plan) -> Vec<BlockFound> {
         let usable = (plan.usable / self.block_tokens()) as usize;
         let kind = if self.layout.has_state() { Kind::Checkpoint } else { Kind::Window };
         let point = usable.checked_sub(1).and_then(|last| self.other(state, &keys[last], kind));
         let of = |block| point.filter(|_| block < usable).ok_or(MissReason::Absent);
-        (0..keys.len()).map(of).collect()
+        (0..keys.len()).map(|block| BlockFound { stored: of(block), held: false }).collect()
     }
 
     /// Whether bodies of this namespace can be in parts: in an opaque layout nobody knows.
@@ -152,12 +247,12 @@ impl Namespace {
 
     /// Plans on what is stored now, without the objects in `without` (block and kind).
     #[allow(clippy::too_many_arguments, reason = "one call of the planner")]
-    pub(crate) fn plan(
+    pub(super) fn plan(
         &self,
         state: &State,
         tokens: u32,
         keys: &[Key],
-        ids: &[Result<EntryId, MissReason>],
+        found: &[BlockFound],
         without: &HashSet<(u32, u8)>,
         allow_approximate: bool,
         costs: Option<Costs>,
@@ -169,26 +264,43 @@ impl Namespace {
                     .is_some_and(|key| self.other(state, key, kind).is_some())
         };
         let bodies = (0..)
-            .zip(ids)
-            .take_while(|(block, id)| id.is_ok() && !without.contains(&(*block, Kind::Body as u8)))
+            .zip(found)
+            .take_while(|(block, found)| {
+                found.is_present() && !without.contains(&(*block, Kind::Body as u8))
+            })
             .count() as u32;
         let have = Have {
             bodies,
             window: &|block| has(block, Kind::Window),
             checkpoint: &|block| has(block, Kind::Checkpoint),
         };
-        resume::plan(&self.layout, tokens, &have, costs, allow_approximate)
+        let mut plan = resume::plan(&self.layout, tokens, &have, costs, allow_approximate);
+        let held = HeldBlocks::of(found).count(&plan.bodies) * self.layout.body_bytes();
+        plan.read_bytes -= held;
+        if let (Some(cost), Some(costs)) = (&mut plan.cost, costs) {
+            *cost -= costs.per_byte * held as f64;
+        }
+        plan
     }
 
-    /// Plans again for a match, on what is stored now.
+    /// Plans again for a match, on what is stored now. What the worker held then it still has to
+    /// hold, and the rest is read: who asked knows from the match which is which.
     pub(crate) fn plan_again(
         &self,
         state: &State,
         of: &Match,
         without: &HashSet<(u32, u8)>,
     ) -> Plan {
-        let ids = self.bodies(state, &of.keys);
-        self.plan(state, of.tokens, &of.keys, &ids, without, of.allow_approximate, of.costs)
+        let mut found = self.bodies(state, &of.keys, of.worker);
+        for (number, block) in (0..).zip(&mut found) {
+            if of.held.has(number) {
+                block.stored = Err(MissReason::Absent);
+            } else {
+                block.held = false;
+            }
+        }
+        let (approximate, costs) = (of.allow_approximate, of.costs);
+        self.plan(state, of.tokens, &of.keys, &found, without, approximate, costs)
     }
 
     /// The longest chain that branches off the exact one through a replayed block.
@@ -198,17 +310,19 @@ impl Namespace {
         tokens: &[u32],
         extras: &Extras<'_>,
         keys: &[Key],
-        ids: &[Result<EntryId, MissReason>],
+        found: &[BlockFound],
+        worker: Option<Worker>,
     ) -> Result<Option<(u32, Vec<Key>)>> {
         let invalid = |error: crate::identity::IdentityError| Error::invalid(error.to_string());
         let block_tokens = self.block_tokens() as usize;
         let root = self.root_of(state);
-        let exact = ids.iter().take_while(|id| id.is_ok()).count();
+        let length = |found: &[BlockFound]| found.iter().take_while(|b| b.is_present()).count();
+        let exact = length(found);
         let children = replayed_children(&self.digest, &root, keys, tokens, block_tokens, extras)
             .map_err(invalid)?;
         let mut best: Option<(usize, u32, Vec<Key>)> = None;
         for (from, child) in children.iter().enumerate().take(exact + 1) {
-            if self.bodies(state, std::slice::from_ref(child))[0].is_err() {
+            if !self.bodies(state, std::slice::from_ref(child), worker)[0].is_present() {
                 continue;
             }
             let mut chain =
@@ -220,7 +334,7 @@ impl Namespace {
             chain
                 .extend(rest, &extras.within(from + 1..usize::MAX), &mut branch)
                 .map_err(invalid)?;
-            let length = self.bodies(state, &branch).iter().take_while(|id| id.is_ok()).count();
+            let length = length(&self.bodies(state, &branch, worker));
             if length > exact && best.as_ref().is_none_or(|(longest, ..)| length > *longest) {
                 best = Some((length, from as u32, branch));
             }
@@ -229,14 +343,8 @@ impl Namespace {
     }
 
     /// The whole matched prefix, and what else the plan reads, were used now.
-    fn touch(
-        &self,
-        state: &mut State,
-        keys: &[Key],
-        ids: &[Result<EntryId, MissReason>],
-        plan: &Plan,
-    ) {
-        let mut chain: Vec<EntryId> = ids.iter().map_while(|id| id.ok()).collect();
+    fn touch(&self, state: &mut State, keys: &[Key], found: &[BlockFound], plan: &Plan) {
+        let mut chain = stored_prefix(found);
         link(state, &chain);
         for block in plan.windows.clone() {
             chain.extend(self.other(state, &keys[block as usize], Kind::Window));
@@ -251,7 +359,7 @@ impl Namespace {
     fn count(
         &self,
         state: &mut State,
-        ids: &[Result<EntryId, MissReason>],
+        found: &[BlockFound],
         plan: &Plan,
         tokens: u32,
     ) -> Vec<BlockAnswer> {
@@ -259,7 +367,7 @@ impl Namespace {
         let usable = (plan.usable / block) as usize;
         // Blocks up to the last whole one below n - 1 tokens could have been a resume point.
         let below_limit = (tokens.saturating_sub(1) / block) as usize;
-        self.answers(state, ids, usable, below_limit)
+        self.answers(state, found, usable, below_limit)
     }
 
     /// Blocks from `usable` on are misses although they are stored: up to `limit` for want of a
@@ -267,24 +375,26 @@ impl Namespace {
     fn answers(
         &self,
         state: &mut State,
-        ids: &[Result<EntryId, MissReason>],
+        found: &[BlockFound],
         usable: usize,
         limit: usize,
     ) -> Vec<BlockAnswer> {
-        let answers: Vec<BlockAnswer> = ids
+        let answers: Vec<BlockAnswer> = found
             .iter()
             .enumerate()
-            .map(|(block, id)| match *id {
-                Err(reason) => BlockAnswer::Miss(reason),
-                Ok(_) if block >= limit => BlockAnswer::Miss(MissReason::BelowUnit),
-                Ok(_) if block >= usable => BlockAnswer::Miss(MissReason::NoResumePoint),
+            .map(|(block, found)| match found.stored {
+                Err(reason) if !found.held => BlockAnswer::Miss(reason),
+                _ if block >= limit => BlockAnswer::Miss(MissReason::BelowUnit),
+                _ if block >= usable => BlockAnswer::Miss(MissReason::NoResumePoint),
+                _ if found.held => BlockAnswer::Mirror,
                 Ok(id) if state.has(id, bit::HOST) => BlockAnswer::Host,
-                Ok(_) => BlockAnswer::Disk,
+                _ => BlockAnswer::Disk,
             })
             .collect();
         state.counters.lookups += answers.len() as u64;
         for answer in &answers {
             match answer {
+                BlockAnswer::Mirror => state.counters.hits_mirror += 1,
                 BlockAnswer::Host => state.counters.hits_host += 1,
                 BlockAnswer::Disk => state.counters.hits_disk += 1,
                 BlockAnswer::Miss(reason) => state.counters.miss(*reason, 1),
@@ -319,8 +429,14 @@ fn link(state: &mut State, chain: &[EntryId]) {
     }
 }
 
-fn has_holes(ids: &[Result<EntryId, MissReason>]) -> bool {
-    ids.iter().any(Result::is_err)
+fn has_holes(found: &[BlockFound]) -> bool {
+    found.iter().any(|block| !block.is_present())
+}
+
+/// The stored blocks of the prefix that is present.
+fn stored_prefix(found: &[BlockFound]) -> Vec<EntryId> {
+    let present = found.iter().take_while(|block| block.is_present());
+    present.filter_map(|block| block.stored.ok()).collect()
 }
 
 /// The block at whose end the plan's checkpoint is.

@@ -46,7 +46,7 @@ pub use guard::Explanation;
 pub use inspect::{Inspection, NamespaceInfo, SegmentInfo};
 pub use lease::{Item, Lease};
 pub use manifest::Manifest;
-pub use matching::{BlockAnswer, Match};
+pub use matching::{BlockAnswer, HeldBlocks, Match};
 pub use namespace::{Epochs, Namespace, NamespaceOptions};
 pub use open::{Recovered, Store};
 pub use put::{Object, PutOptions};

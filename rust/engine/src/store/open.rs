@@ -16,6 +16,7 @@ use crate::host::arena::Arena;
 use crate::identity::Description;
 use crate::io::device::{Device, File};
 use crate::io::{OpenOptions, PsyncDevice};
+use crate::mirror::Mirror;
 use kvstore_index::Index;
 use kvstore_layout::Layout;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -129,6 +130,16 @@ impl Store {
     /// `host_bytes` does not hold the index; the kernel gives no memory.
     pub fn arena_for(options: &Options) -> Result<Arc<Arena>> {
         Shared::arena(options)
+    }
+
+    /// The memory of the host tier, for whoever registers it with a device (cudaHostRegister): see
+    /// [`Arena::view_range`]. Holding it keeps it mapped.
+    ///
+    /// # Errors
+    /// A closed store.
+    pub fn arena(&self) -> Result<Arc<Arena>> {
+        self.check_open()?;
+        Ok(self.shared.arena.clone())
     }
 
     /// A namespace of this store, its record taken and written on its first use.
@@ -340,9 +351,10 @@ impl Shared {
     }
 }
 
+/// Memory of the index and the mirror.
 fn index_bytes(options: &Options) -> Result<u64> {
-    let objects = options.index_objects()?;
-    Ok(Index::bytes_for(objects, host_objects(options)) as u64)
+    let index = Index::bytes_for(options.index_objects()?, host_objects(options));
+    Ok((index + Mirror::bytes_for(options.mirror_limit()?)) as u64)
 }
 
 /// Objects that the host tier holds at a time, roughly.

@@ -16,6 +16,7 @@ use crate::host::arena::{Arena, Buf};
 use crate::host::prefer_huge_pages;
 use crate::host::slots::Slots;
 use crate::io::device::{Device, File};
+use crate::mirror::Mirror;
 use kvstore_index::{EntryId, Index, PolicyKind};
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ impl Opener<'_> {
         let mut state = State {
             phase: Phase::Open,
             index,
+            mirror: Mirror::new(self.options.mirror_limit()?),
             slots,
             pins: Vec::new(),
             scrubbing: false,

@@ -20,7 +20,7 @@ impl Namespace {
     /// object: `Stored` (in host memory now), `Rejected` (not to be had), `Cancelled`.
     /// Where host memory keeps nothing this does nothing.
     pub fn prefetch(self: &Arc<Self>, found: &Match, deadline: Instant) -> Arc<Batch> {
-        let objects: Vec<_> = objects_of(&found.plan, self.block_tokens()).collect();
+        let objects: Vec<_> = objects_of(&found.plan, &found.held, self.block_tokens()).collect();
         let batch = Batch::new(objects.len());
         if objects.is_empty() {
             return batch;

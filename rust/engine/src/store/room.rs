@@ -4,7 +4,8 @@ use super::batch::Reason;
 use super::meta::{bit, is_expired, stride_of};
 use super::state::State;
 use crate::host::slots::SlotId;
-use kvstore_index::{EntryId, Tier};
+use crate::mirror::Copies;
+use kvstore_index::{Entry, EntryId, Tier, Victim};
 use std::cmp::Reverse;
 use std::time::Instant;
 
@@ -49,9 +50,7 @@ impl State {
         if self.drop_expired() {
             return true;
         }
-        let victim =
-            self.index.victim(Tier::Host, &mut |_, entry| stride_of(entry.length) == stride);
-        if let Some(victim) = victim {
+        if let Some(victim) = self.host_victim(stride) {
             for id in victim.along.into_iter().chain([victim.id]) {
                 self.counters.evicted_host += 1;
                 self.drop_host(id);
@@ -59,6 +58,25 @@ impl State {
             return true;
         }
         self.empty_host_extent(stride) || self.shed_part(stride)
+    }
+
+    /// The least valuable object of a stride. Where it would be lost, the next few are looked at, and
+    /// the first with a copy on disk or in the mirror goes instead.
+    fn host_victim(&mut self, stride: u32) -> Option<Victim> {
+        let Self { index, mirror, .. } = self;
+        let fits = |entry: &Entry| stride_of(entry.length) == stride;
+        let has_copy = |entry: &Entry| entry.flags & bit::READY != 0 || mirror.holds_entry(entry);
+        let first = index.victim(Tier::Host, &mut |_, entry| fits(entry))?;
+        if has_copy(&index[first.id]) {
+            return Some(first);
+        }
+        let mut copies = Copies::default();
+        let other = index
+            .victim(Tier::Host, &mut |_, entry| fits(entry) && copies.ends(entry, has_copy(entry)));
+        let keeps_all = |victim: &Victim| {
+            victim.along.iter().chain([&victim.id]).all(|&id| has_copy(&index[id]))
+        };
+        Some(other.filter(keeps_all).unwrap_or(first))
     }
 
     /// Takes an extent from another class: one without a pin or a view, whose objects have a

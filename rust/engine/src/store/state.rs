@@ -21,6 +21,7 @@ use crate::host::arena::Buf;
 use crate::host::slots::{SlotId, Slots};
 use crate::io::device::Op;
 use crate::io::error::IoError;
+use crate::mirror::Mirror;
 use kvstore_index::{EntryId, Freed, Index, Released, Tier, Victim};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -124,6 +125,7 @@ pub(crate) struct Flush {
 pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) index: Index,
+    pub(crate) mirror: Mirror,
     pub(crate) slots: Slots,
     /// Lease pins per host slot, by slot number.
     pub(crate) pins: Vec<u32>,

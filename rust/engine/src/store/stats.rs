@@ -4,6 +4,7 @@ use super::counters::Counters;
 use super::open::{Recovered, Store};
 use crate::disk::segments::Phase;
 use crate::io::device::PathInUse;
+use crate::mirror::MirrorStats;
 use std::collections::BTreeMap;
 
 /// The host tier. Bytes.
@@ -65,6 +66,8 @@ pub struct Stats {
     pub host: HostStats,
     /// The disk tier.
     pub disk: DiskStats,
+    /// What the serving engine holds.
+    pub mirror: MirrorStats,
     /// Everything counted since the open.
     pub counters: Counters,
     /// What recovery found.
@@ -130,6 +133,7 @@ impl Store {
                 path: shared.device.path_in_use(),
                 quarantined: state.quarantined,
             },
+            mirror: state.mirror.stats(),
             counters: state.counters.clone(),
             recovered: shared.recovered,
             pins: state.pins.iter().map(|&pins| u64::from(pins)).sum(),

@@ -266,7 +266,7 @@ fn get_into_always_verifies() {
     }
     for failed in [1, 1] {
         let found = matched(&ns, &tokens);
-        let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+        let mut out = vec![0; ns.bytes_of(&found) as usize];
         let plan = ns.get_into(&found, &mut out).unwrap();
         let body = ns.layout().body_bytes() as usize;
         for (block, bytes) in out.chunks(body).take(plan.bodies.len()).enumerate() {
@@ -305,7 +305,7 @@ fn pins_die_with_their_request() {
             }
             n if n % 4 == 0 => drop(ns.lease(&found)),
             n if n % 4 == 1 => {
-                let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+                let mut out = vec![0; ns.bytes_of(&found) as usize];
                 ns.get_into(&found, &mut out).unwrap();
             }
             n if n % 4 == 2 => {
@@ -354,7 +354,7 @@ fn leases_are_capped_and_puts_go_on() {
     }
     // All of it can be copied, a little at a time.
     let found = matched(&ns, &tokens);
-    let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+    let mut out = vec![0; ns.bytes_of(&found) as usize];
     drop(lease);
     assert_eq!(ns.get_into(&found, &mut out).unwrap().bodies.len(), blocks as usize);
     let body = ns.layout().body_bytes() as usize;

@@ -16,6 +16,7 @@ mod capacity;
 mod file_systems;
 mod identity;
 mod leases;
+mod mirror;
 mod opening;
 mod parts;
 mod restart;

@@ -36,7 +36,7 @@ fn put_with_checkpoint(ns: &Namespace, tokens: &[u32], state: &[u8], ack: Ack) -
 /// The checkpoint of a prompt by `get_into`, if it is there.
 fn get(ns: &Namespace, tokens: &[u32]) -> Option<Vec<u8>> {
     let found = matched(ns, tokens);
-    let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+    let mut out = vec![0; ns.bytes_of(&found) as usize];
     let plan = ns.get_into(&found, &mut out).expect("a large enough buffer");
     let bodies = plan.bodies.len() * ns.layout().body_bytes() as usize;
     plan.checkpoint.map(|_| out.split_off(bodies))

@@ -95,7 +95,7 @@ fn store_in_memory() -> (Arc<FaultDisk>, Store) {
 fn misses(found: &Match) -> Vec<Option<MissReason>> {
     let reason = |answer: &BlockAnswer| match answer {
         BlockAnswer::Miss(reason) => Some(*reason),
-        BlockAnswer::Host | BlockAnswer::Disk => None,
+        BlockAnswer::Mirror | BlockAnswer::Host | BlockAnswer::Disk => None,
     };
     found.blocks.iter().map(reason).collect()
 }
@@ -118,7 +118,7 @@ fn a_prompt_goes_on_from_the_last_resume_point() {
     assert_eq!(lease.plan(), &found.plan);
     assert!(is_exact(&ns, &tokens, &lease));
     drop(lease);
-    let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+    let mut out = vec![0; ns.bytes_of(&found) as usize];
     assert_eq!(ns.get_into(&found, &mut out).unwrap(), found.plan);
     let window = bytes_of(&ns, &tokens, 6, Kind::Window);
     assert!(out[8 * ns.layout().body_bytes() as usize..].starts_with(&window));
@@ -159,7 +159,7 @@ fn a_failed_object_shortens_the_plan() {
                 assert!(failed, "{:?}", lease.missed());
                 lease.plan().clone()
             } else {
-                let mut out = vec![0; ns.bytes_of(&found.plan) as usize];
+                let mut out = vec![0; ns.bytes_of(&found) as usize];
                 ns.get_into(&found, &mut out).unwrap()
             };
             let windows = left.max(2) - 2..left;

@@ -89,7 +89,7 @@ pub(crate) fn on(
 pub(crate) fn adds_up(store: &Store) -> u64 {
     let c = store.stats().counters;
     let misses: u64 = c.misses.values().sum();
-    assert_eq!(c.lookups, c.hits_host + c.hits_disk + misses, "{c:?}");
+    assert_eq!(c.lookups, c.hits_mirror + c.hits_host + c.hits_disk + misses, "{c:?}");
     let missed: u64 = c.reads_missed.values().sum();
     assert_eq!(c.reads_asked, c.reads_given + missed, "{c:?}");
     let rejected: u64 = c.puts_rejected.values().sum();
