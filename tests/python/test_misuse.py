@@ -32,7 +32,9 @@ def test_open(tmp_path: Path) -> None:
             "host_bytes is '8 GB of memory'": opening(host_bytes="8 GB of memory"),
             "disk_bytes is -1": opening(disk_bytes=-1),
             "max_disk_bytes is 1.5": opening(max_disk_bytes=1.5),
-            "host_bytes is 1048576, index and mirror of this store need": opening(host_bytes="1 MiB"),
+            "host_bytes is 1048576, index and mirror of this store need": opening(
+                host_bytes="1 MiB"
+            ),
             'arena is "fast"': opening(arena="fast"),
             'verify is "never"': opening(verify="never"),
             "io_threads is 0: it takes 1 to 256": opening(io_threads=0),
