@@ -5,6 +5,7 @@
 //! touch a lock that nobody there will release ([`process`]). A panic of the engine becomes a miss
 //! ([`border`]).
 
+mod arena;
 mod batch;
 mod border;
 mod buffers;
@@ -37,6 +38,8 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
+    use super::arena::ArenaRange;
+    #[pymodule_export]
     use super::batch::{Batch, Status, Statuses};
     #[pymodule_export]
     use super::care::{check, clear_namespaces, existing_limits, inspect};
@@ -58,7 +61,7 @@ mod _core {
     #[pymodule_export]
     use super::matching::{Answers, Plan};
     #[pymodule_export]
-    use super::mirror::{ArenaRange, Mirror, Worker};
+    use super::mirror::{Mirror, Worker};
     #[pymodule_export]
     use super::namespace::Namespace;
     #[pymodule_export]

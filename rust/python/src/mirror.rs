@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kvstore_engine::host::arena::{Arena, ArenaKind};
 use kvstore_engine::identity::Key;
 use kvstore_engine::mirror::{Tiers, Worker as EngineWorker};
 use pyo3::prelude::*;
@@ -11,7 +10,6 @@ use pyo3::types::PyBytes;
 use crate::border::engine;
 use crate::errors::{invalid, raise};
 use crate::keyed::Keys;
-use crate::process::Local;
 use crate::store::Shared;
 
 /// Bytes of a block key.
@@ -172,37 +170,4 @@ pub(crate) fn names(tiers: &[Tiers]) -> Vec<Vec<&'static str>> {
 pub(crate) fn joined<'py>(py: Python<'py>, keys: &[Key]) -> Bound<'py, PyBytes> {
     let bytes: Vec<u8> = keys.iter().flat_map(|key| *key.as_bytes()).collect();
     PyBytes::new(py, &bytes)
-}
-
-/// The memory of the host tier that views are in, for cudaHostRegister only: its bytes belong to
-/// the engine. Made by `store.arena_range`; holding it keeps the memory mapped, also after the
-/// store was closed.
-#[pyclass(frozen, module = "kvstore._core")]
-pub(crate) struct ArenaRange(Local<Arc<Arena>>);
-
-impl ArenaRange {
-    pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self(Local::new(arena))
-    }
-}
-
-#[pymethods]
-impl ArenaRange {
-    /// Address of the first byte.
-    #[getter]
-    fn address(&self) -> PyResult<usize> {
-        Ok(self.0.get()?.view_range().0.addr())
-    }
-
-    /// Length in bytes.
-    #[getter]
-    fn nbytes(&self) -> PyResult<usize> {
-        Ok(self.0.get()?.view_range().1)
-    }
-
-    /// Whether the memory is mapped for reading only: in a "shared" arena.
-    #[getter]
-    fn read_only(&self) -> PyResult<bool> {
-        Ok(self.0.get()?.kind() == ArenaKind::Shared)
-    }
 }

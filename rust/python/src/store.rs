@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
+use crate::arena::ArenaRange;
 use crate::border::engine;
 use crate::errors::{ClosedError, raise};
 use crate::hints::{Snapshot, arguments};
 use crate::layout::Layout;
-use crate::mirror::{ArenaRange, Mirror};
+use crate::mirror::Mirror;
 use crate::namespace::{Given, Namespace, Salt};
 use crate::process::{Local, Opening, remember};
 use crate::sizes::Seconds;

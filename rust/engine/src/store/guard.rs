@@ -2,9 +2,10 @@
 //! questions that neither count nor touch.
 
 use super::batch::{Batch, Status};
+use super::blocks::HeldBlocks;
 use super::counters::MissReason;
 use super::lease::Item;
-use super::matching::{BlockAnswer, HeldBlocks, Match};
+use super::matching::{BlockAnswer, Match};
 use super::namespace::Namespace;
 use super::state::State;
 use crate::disk::namespaces::NamespaceRecord;

@@ -3,9 +3,10 @@
 //! Where an object fails, the plan is made again on what is left: a shorter length may need
 //! another checkpoint or a replay (contract C5). `Lease::plan` is the answer.
 
+use super::blocks::HeldBlocks;
 use super::counters::MissReason;
 use super::manifest::Manifest;
-use super::matching::{HeldBlocks, Match, checkpoint_block};
+use super::matching::{Match, checkpoint_block};
 use super::namespace::Namespace;
 use super::open::Shared;
 use super::read::Held;

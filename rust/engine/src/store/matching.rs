@@ -1,16 +1,16 @@
 //! Look-ups: what is stored of a token list, and from where it can go on. Pins nothing (C5).
 
+use super::blocks::{BlockFound, HeldBlocks, stored_prefix};
 use super::counters::MissReason;
-use super::meta::{bit, is_expired};
+use super::meta::bit;
 use super::namespace::{Epochs, Namespace};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::identity::{Extras, Key, Piece, replayed_children};
-use crate::mirror::{Tiers, Worker};
+use crate::mirror::Worker;
 use kvstore_index::{EntryId, Fingerprint, Kind};
 use kvstore_layout::resume::{self, Costs, Have, Plan};
 use std::collections::HashSet;
-use std::ops::Range;
 
 /// Where one block was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,45 +44,6 @@ pub struct Match {
     pub(crate) costs: Option<Costs>,
     pub(crate) allow_approximate: bool,
     pub(crate) epochs: Epochs,
-}
-
-/// The blocks of a prompt that a worker holds in HBM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldBlocks(Vec<bool>);
-
-impl HeldBlocks {
-    fn of(blocks: &[BlockFound]) -> Self {
-        // Most callers are no workers: for them this is empty.
-        let any = blocks.iter().any(|block| block.held);
-        Self(if any { blocks.iter().map(|block| block.held).collect() } else { Vec::new() })
-    }
-
-    /// Whether it is one of them.
-    pub fn has(&self, block: u32) -> bool {
-        self.0.get(block as usize).copied().unwrap_or(false)
-    }
-
-    /// How many of `blocks` are.
-    fn count(&self, blocks: &Range<u32>) -> u64 {
-        let end = self.0.len().min(blocks.end as usize);
-        let held = self.0[..end].iter().skip(blocks.start as usize);
-        held.filter(|&&held| held).count() as u64
-    }
-}
-
-/// One block of a look-up.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlockFound {
-    /// Its object in the store, or why there is none to be had.
-    pub(super) stored: Result<EntryId, MissReason>,
-    /// The asking worker holds it.
-    pub(super) held: bool,
-}
-
-impl BlockFound {
-    fn is_present(&self) -> bool {
-        self.held || self.stored.is_ok()
-    }
 }
 
 impl Namespace {
@@ -167,62 +128,6 @@ impl Namespace {
         self.answers(&mut state, &found, usable, usable)
     }
 
-    /// Which tiers hold each block, whether or not it is of use; counts no look-up and touches
-    /// nothing.
-    pub fn tiers(&self, keys: &[Key]) -> Vec<Tiers> {
-        let state = self.shared.state.lock();
-        let tiers = |(key, id): (&Key, Option<EntryId>)| {
-            let stored = id.filter(|&id| state.stored(id).is_ok());
-            let has = |flag| stored.is_some_and(|id| state.has(id, flag));
-            Tiers {
-                mirror: state.mirror.holds(&Fingerprint(key.fingerprint())),
-                host: has(bit::HOST),
-                disk: has(bit::READY) && state.disk_is_out().is_none(),
-            }
-        };
-        keys.iter().zip(self.first_objects(&state, keys)).map(tiers).collect()
-    }
-
-    /// The first object of each block.
-    fn first_objects(&self, state: &State, keys: &[Key]) -> Vec<Option<EntryId>> {
-        let bare: Vec<_> = keys.iter().map(|key| Fingerprint(key.fingerprint())).collect();
-        let mut found = vec![None; keys.len()];
-        state.index.find_batch(&bare, &mut found);
-        if self.may_have_parts() {
-            for (id, key) in found.iter_mut().zip(keys).filter(|(id, _)| id.is_none()) {
-                let head = self.object(key, Kind::Body, Piece::Part(0));
-                *id = state.index.find(&Fingerprint(head.fingerprint()));
-            }
-        }
-        found
-    }
-
-    /// What there is of each block for the one who asks; behind the first absent block all are.
-    pub(super) fn bodies(
-        &self,
-        state: &State,
-        keys: &[Key],
-        worker: Option<Worker>,
-    ) -> Vec<BlockFound> {
-        let mut behind = false;
-        self.first_objects(state, keys)
-            .into_iter()
-            .zip(keys)
-            .map(|(id, key)| {
-                if behind {
-                    return BlockFound { stored: Err(MissReason::Absent), held: false };
-                }
-                let block = Fingerprint(key.fingerprint());
-                let found = BlockFound {
-                    stored: id.ok_or(MissReason::Absent).and_then(|id| state.stored(id)),
-                    held: worker.is_some_and(|w| state.mirror.slot_of(w, &block).is_some()),
-                };
-                behind = !found.is_present();
-                found
-            })
-            .collect()
-    }
-
     /// For a layout without bodies: the object that stands for each block, which is what the plan
     /// goes on from.
     fn covered(&self, state: &State, keys: &[Key], plan: &Plan) -> Vec<BlockFound> {
@@ -231,12 +136,6 @@ impl Namespace {
         let point = usable.checked_sub(1).and_then(|last| self.other(state, &keys[last], kind));
         let of = |block| point.filter(|_| block < usable).ok_or(MissReason::Absent);
         (0..keys.len()).map(|block| BlockFound { stored: of(block), held: false }).collect()
-    }
-
-    /// Whether bodies of this namespace can be in parts: in an opaque layout nobody knows.
-    fn may_have_parts(&self) -> bool {
-        let body = self.layout.body_bytes();
-        body == 0 || body > super::manifest::PART_BYTES / 2
     }
 
     fn other(&self, state: &State, block: &Key, kind: Kind) -> Option<EntryId> {
@@ -404,22 +303,6 @@ impl Namespace {
     }
 }
 
-impl State {
-    /// Whether an object can be read.
-    fn stored(&self, id: EntryId) -> Result<EntryId, MissReason> {
-        let entry = &self.index[id];
-        if is_expired(entry.expires_at) {
-            Err(MissReason::Expired)
-        } else if entry.flags & bit::HOST != 0 {
-            Ok(id)
-        } else if entry.flags & bit::READY == 0 {
-            Err(MissReason::Absent)
-        } else {
-            self.disk_is_out().map_or(Ok(id), Err)
-        }
-    }
-}
-
 /// Links the blocks of a chain to each other where a removal had unlinked them.
 fn link(state: &mut State, chain: &[EntryId]) {
     for pair in chain.windows(2) {
@@ -431,12 +314,6 @@ fn link(state: &mut State, chain: &[EntryId]) {
 
 fn has_holes(found: &[BlockFound]) -> bool {
     found.iter().any(|block| !block.is_present())
-}
-
-/// The stored blocks of the prefix that is present.
-fn stored_prefix(found: &[BlockFound]) -> Vec<EntryId> {
-    let present = found.iter().take_while(|block| block.is_present());
-    present.filter_map(|block| block.stored.ok()).collect()
 }
 
 /// The block at whose end the plan's checkpoint is.

@@ -5,6 +5,7 @@
 //! commits table pages. Callers wait for their own reads and verify them themselves.
 
 mod batch;
+mod blocks;
 mod care;
 mod check;
 mod clear;
@@ -39,6 +40,7 @@ mod view;
 mod writer;
 
 pub use batch::{Ack, Batch, Reason, Status};
+pub use blocks::HeldBlocks;
 pub use check::{CheckReport, Damage};
 pub use config::{Options, Verify};
 pub use counters::{Counters, MissReason};
@@ -46,7 +48,7 @@ pub use guard::Explanation;
 pub use inspect::{Inspection, NamespaceInfo, SegmentInfo};
 pub use lease::{Item, Lease};
 pub use manifest::Manifest;
-pub use matching::{BlockAnswer, HeldBlocks, Match};
+pub use matching::{BlockAnswer, Match};
 pub use namespace::{Epochs, Namespace, NamespaceOptions};
 pub use open::{Recovered, Store};
 pub use put::{Object, PutOptions};
