@@ -3,7 +3,9 @@
 use kvstore_engine::identity::{Extras, Key};
 use kvstore_engine::io::fault::{FaultDisk, FaultPlan};
 use kvstore_engine::mirror::{Tiers, Worker};
-use kvstore_engine::store::{Ack, BlockAnswer, Match, MissReason, Namespace, Options, Store};
+use kvstore_engine::store::{
+    Ack, BlockAnswer, Match, MissReason, Namespace, Options, Status, Store,
+};
 use kvstore_engine::{Error, ErrorKind};
 
 use crate::support::*;
@@ -181,11 +183,13 @@ fn room_and_misuse_are_answers() {
 }
 
 /// Objects that nothing is below, one a prompt, oldest first; with no write budget none is on disk.
-fn fill(ns: &Namespace, seeds: std::ops::Range<u32>) -> Vec<Key> {
+/// What waits for the writer is held, and no victim: so each put waits until nothing does.
+fn fill(store: &Store, ns: &Namespace, seeds: std::ops::Range<u32>) -> Vec<Key> {
     seeds
         .map(|seed| {
             let tokens = prompt(seed, 1);
-            put_and_wait(ns, &tokens, Ack::Host);
+            assert_eq!(put_and_wait(ns, &tokens, Ack::Host), [Status::Stored]);
+            assert!(store.flush(soon()));
             keys(ns, &tokens)[0]
         })
         .collect()
@@ -196,7 +200,7 @@ fn fill_up(store: &Store, ns: &Namespace, from: u32) -> Vec<Key> {
     let mut all = Vec::new();
     while store.stats().counters.evicted == 0 {
         let next = from + all.len() as u32;
-        all.extend(fill(ns, next..next + 1));
+        all.extend(fill(store, ns, next..next + 1));
     }
     all
 }
@@ -226,7 +230,7 @@ fn host_memory_gives_up_what_the_mirror_has() {
     let worker = store.mirror().join(0, 8).unwrap();
     mark(&store, worker, &[all[30], all[7], all[9]]);
     let next = all.len() as u32;
-    all.extend(fill(&ns, next..next + 3));
+    all.extend(fill(&store, &ns, next..next + 3));
     assert_eq!(gone(&all), [0, 1, 7, 9], "30 is beyond the objects that are looked at");
     assert_eq!(ns.tiers(&all[7..8])[0], Tiers { mirror: true, host: false, disk: false });
     at_rest(&store);
@@ -254,7 +258,8 @@ fn a_leaf_without_a_copy_keeps_its_parent() {
     }
     matched(&ns, &prompt(1_000, 1));
     mark(&store, worker, &[chain[0], all[3]]);
-    fill(&ns, 3_000..3_001);
+    at_rest(&store);
+    fill(&store, &ns, 3_000..3_001);
     assert_eq!(in_host(&ns, &chain), [true, true]);
     assert_eq!(in_host(&ns, &all[2..5]), [true, false, true]);
 }
