@@ -66,6 +66,7 @@ docs: build $(VENV)/.docs ## write the pages and pictures that commands make
 	$(BIN)/kvstore footprint --lineage docs/lineage.md
 	$(BIN)/kvstore layouts --audit --out docs/layouts-audit.txt
 	$(BIN)/kvstore codec report --picture docs/img/codec-schemes.png >/dev/null
+	$(BIN)/kvstore bench precision --document docs/replay.md --pictures docs/img >/dev/null
 
 deny: ## licences, bans and sources of the dependencies (builds cargo-deny once: minutes)
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2

@@ -27,7 +27,8 @@ impl Blake3 {
 
     /// Adds the bytes of an object: a bytes-like one, an array or a CPU tensor, C-contiguous.
     fn update(&self, py: Python<'_>, data: Bytes<'_>) -> PyResult<()> {
-        let memory = Memory::of(&data.0, "data")?;
+        let Bytes(object) = data;
+        let memory = Memory::of(&object, "data")?;
         py.detach(|| {
             self.hasher.lock().update(memory.bytes());
         });
