@@ -72,6 +72,17 @@ def test_a_changed_value_or_scaling_changes_it(change: Callable[[Any], None]) ->
     assert fingerprint(model) != before[1]
 
 
+def test_the_configuration_counts_and_its_origin_does_not() -> None:
+    model = _adapted()
+    before = adapter_digest(model)
+    config = model.peft_config["default"]
+    config.base_model_name_or_path = "somewhere/else"
+    config.inference_mode = not config.inference_mode
+    assert adapter_digest(model) == before
+    config.alpha_pattern = {"q_proj": 16}
+    assert adapter_digest(model) != before
+
+
 @pytest.mark.parametrize(
     "config",
     [
