@@ -2,11 +2,12 @@
 
 use std::sync::OnceLock;
 
+use crate::e8m0;
 use crate::element::{Cast, Element, Overflow, ZeroSign};
 use crate::float::{Rounding, bf16_to_f32, f32_to_bf16};
 use crate::scheme::{
-    Given, Global, NvScale, Pack, Plan, Planes, Quotient, Scale, ScaleArith, Scheme, decode_blocks,
-    decode_one, encode_blocks, multiplier, nv_total,
+    Given, NvScale, Pack, Plan, Planes, Quotient, Scale, Scheme, decode_blocks, decode_one,
+    encode_blocks, multiplier,
 };
 
 /// The kinds of scheme that have kernels of their own.
@@ -178,35 +179,41 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The bf16 values of E2M1's eight magnitudes times each E4M3 scale and `multiplier`.
-pub(crate) type NvValues = [[u16; 8]; 256];
+/// The bf16 words of E2M1's 16 codes under one scale, their low bytes and their high bytes.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
+pub(crate) struct Fp4Values {
+    pub(crate) low: [u8; 16],
+    pub(crate) high: [u8; 16],
+}
 
-/// Fills a table of values by the specification.
-pub(crate) fn nv_values(nv: &NvScale, multiplier: f32) -> NvValues {
-    let mut table = [[0; 8]; 256];
-    for (scale, row) in (0u8..=255).zip(table.iter_mut()) {
-        let total = nv_total(nv, scale, multiplier);
-        for (code, value) in (0u8..8).zip(row.iter_mut()) {
-            *value = f32_to_bf16(decode_one(Element::E2M1, code, total));
+/// For each stored code of a scale.
+pub(crate) type Fp4Table = [Fp4Values; 256];
+
+/// Fills a table by the specification; `scale` decodes a stored code.
+pub(crate) fn fp4_table(scale: impl Fn(u8) -> f32) -> Fp4Table {
+    let mut table = [Fp4Values { low: [0; 16], high: [0; 16] }; 256];
+    for (stored, values) in (0u8..=255).zip(table.iter_mut()) {
+        let scale = scale(stored);
+        for code in 0u8..16 {
+            let word = f32_to_bf16(decode_one(Element::E2M1, code, scale));
+            let i = usize::from(code);
+            [values.low[i], values.high[i]] = word.to_le_bytes();
         }
     }
     table
 }
 
-/// The table of rules without a second level.
-pub(crate) fn nv_plain_values() -> &'static NvValues {
-    static TABLE: OnceLock<Box<NvValues>> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let nv = NvScale {
-            global: Global::None,
-            arith: ScaleArith::Divide,
-            floor: 0.0,
-            round_up: false,
-            four_over_six: false,
-            zero_code: None,
-        };
-        Box::new(nv_values(&nv, 1.0))
-    })
+/// The table of power-of-two scales.
+pub(crate) fn fp4_power_table() -> &'static Fp4Table {
+    static TABLE: OnceLock<Box<Fp4Table>> = OnceLock::new();
+    TABLE.get_or_init(|| Box::new(fp4_table(e8m0::decode)))
+}
+
+/// The table of E4M3 scales without a second level.
+pub(crate) fn fp4_nv_table() -> &'static Fp4Table {
+    static TABLE: OnceLock<Box<Fp4Table>> = OnceLock::new();
+    TABLE.get_or_init(|| Box::new(fp4_table(|code| Element::E4M3Fn.decode(code))))
 }
 
 /// The smallest fp32 scale that kernels divide by or multiply with, and the largest: between them
@@ -222,9 +229,22 @@ pub(crate) fn ordinary(scale: f32) -> bool {
     scale >= SMALLEST && scale <= LARGEST
 }
 
+/// Whether kernels may divide `amax` and what is below it by `scale` as
+/// [`Divisor`](crate::simd) does: nothing on the way leaves fp32's normal range.
+#[inline(always)]
+#[expect(
+    clippy::manual_range_contains,
+    reason = "stays a call inside functions with target features"
+)]
+pub(crate) fn divides(amax: f32, scale: f32) -> bool {
+    const SMALLEST: f32 = f32::from_bits(67 << 23); // 2^-60
+    const LARGEST: f32 = f32::from_bits(187 << 23); // 2^60
+    scale >= SMALLEST && scale <= LARGEST && amax <= scale * LARGEST
+}
+
 /// For each E4M3 scale code and each of E2M1's first seven magnitudes, the largest bf16 magnitude
-/// that still gets it.
-pub(crate) type NvSteps = [[u16; 8]; 256];
+/// that still gets it: eight low bytes, then eight high bytes.
+pub(crate) type NvSteps = [[u8; 16]; 256];
 
 /// The steps of a rule without a second level, searched in the specification once per rule.
 pub(crate) fn nv_steps(quotient: Quotient, cast: Cast) -> Option<&'static NvSteps> {
@@ -237,7 +257,7 @@ pub(crate) fn nv_steps(quotient: Quotient, cast: Cast) -> Option<&'static NvStep
     };
     let divide = quotient == Quotient::Divide;
     let table = TABLES[rounding * 2 + usize::from(divide)].get_or_init(|| {
-        let mut table = Box::new([[0x7FFF; 8]; 256]);
+        let mut table = Box::new([[0; 16]; 256]);
         for (scale, row) in (0u8..0x7F).zip(table.iter_mut()).skip(1) {
             let scale = Element::E4M3Fn.decode(scale);
             let code = |magnitude: u16| {
@@ -245,14 +265,15 @@ pub(crate) fn nv_steps(quotient: Quotient, cast: Cast) -> Option<&'static NvStep
                 let quotient = if divide { x / scale } else { x * (1.0 / scale) };
                 Element::E2M1.encode(quotient, cast)
             };
-            for (step, last) in (0u8..7).zip(row.iter_mut()) {
+            for step in 0u8..7 {
                 // Codes grow with magnitudes: the first finite one above the step.
                 let (mut low, mut high) = (0u16, 0x7F80u16);
                 while low < high {
                     let middle = low + (high - low) / 2;
                     if code(middle) > step { high = middle } else { low = middle + 1 }
                 }
-                *last = low - 1;
+                let i = usize::from(step);
+                [row[i], row[8 + i]] = (low - 1).to_le_bytes();
             }
         }
         table

@@ -11,7 +11,7 @@ use crate::error::Error;
 
 pub use scalar::Given;
 pub(crate) use scalar::{Planes, decode_blocks, decode_one, encode_blocks, multiplier};
-pub(crate) use scale::{bf16_addend, linear_scale, total as nv_total};
+pub(crate) use scale::{bf16_addend, total as nv_total};
 
 /// The elements that share a scale: `rows` x `cols`, where 0 stands for all of that axis.
 ///

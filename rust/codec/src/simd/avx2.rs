@@ -17,7 +17,6 @@ impl Avx2 {
 impl Simd for Avx2 {
     type W = __m256i;
     type F = __m256i;
-    type T = __m256i;
 
     const LANES: usize = 16;
     const BYTE_TABLE: bool = false;
@@ -37,13 +36,47 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_signed_bytes(self, bytes: &[u8]) -> __m256i {
+        assert!(bytes.len() >= 16);
+        // SAFETY: AVX2 by the token; 16 bytes are inside `bytes`.
+        unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_whole(self, bytes: &[u8]) -> __m256i {
+        assert!(bytes.len() >= 32);
+        // SAFETY: AVX2 by the token; 32 bytes are inside `bytes`.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
     fn load_nibbles(self, bytes: &[u8]) -> __m256i {
-        assert!(bytes.len() >= 8);
-        // SAFETY: AVX2 by the token; 8 bytes are inside `bytes`.
+        let v = self.load_bytes(bytes);
+        self.and(self.or(v, self.shl(v, 4)), self.splat(0x0F0F))
+    }
+
+    #[inline(always)]
+    fn lane_tables(self, [a, b, ..]: [&[u8; 16]; 4]) -> __m256i {
+        // SAFETY: AVX2 by the token; a table is 16 bytes.
+        unsafe { _mm256_loadu2_m128i(b.as_ptr().cast(), a.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn byte_tables(self, tables: [&[u8; 16]; 2]) -> __m256i {
+        // SAFETY: AVX2 by the token; a table is 16 bytes.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(tables[0].as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn zip(self, low: __m256i, high: __m256i) -> [__m256i; 2] {
+        // SAFETY: AVX2 by the token.
         unsafe {
-            let wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(bytes.as_ptr().cast()));
-            let both = _mm256_or_si256(wide, _mm256_slli_epi32(wide, 12));
-            _mm256_and_si256(both, _mm256_set1_epi16(0xF))
+            let first = _mm256_unpacklo_epi8(low, high);
+            let second = _mm256_unpackhi_epi8(low, high);
+            [
+                _mm256_permute2x128_si256(first, second, 0x20),
+                _mm256_permute2x128_si256(first, second, 0x31),
+            ]
         }
     }
 
@@ -159,49 +192,8 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn count_above(self, v: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
-        let mut count = self.splat(0);
-        let mut i = 0;
-        while i < 7 {
-            let step = self.splat(tables[0][i]);
-            // SAFETY: AVX2 by the token; the comparison is -1 where it holds.
-            count = unsafe { _mm256_sub_epi16(count, _mm256_cmpgt_epi16(v, step)) };
-            i += 1;
-        }
-        count
-    }
-
-    #[inline(always)]
     fn byte_table(self, _index: __m256i, _table: &[u8; 64]) -> __m256i {
         unreachable!("AVX2 has no 64-byte table")
-    }
-
-    #[inline(always)]
-    fn moved_table(self, entries: &[u16; 8], shift: u16) -> __m256i {
-        // SAFETY: AVX2 by the token; the entries are 16 bytes.
-        unsafe {
-            let entries = _mm_loadu_si128(entries.as_ptr().cast());
-            let others = _mm_setr_epi16(0, -1, -1, -1, -1, -1, -1, -1);
-            let shift = _mm_and_si128(_mm_set1_epi16(shift.cast_signed()), others);
-            let order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-            // Bytes 0 to 7 low halves, 8 to 15 high halves: one shuffle finds both.
-            let bytes = _mm_shuffle_epi8(_mm_add_epi16(entries, shift), order);
-            _mm256_broadcastsi128_si256(bytes)
-        }
-    }
-
-    #[inline(always)]
-    fn look(self, table: __m256i, index: __m256i) -> __m256i {
-        // SAFETY: AVX2 by the token.
-        unsafe {
-            let both = _mm256_or_si256(index, _mm256_slli_epi16(index, 8));
-            _mm256_shuffle_epi8(table, _mm256_add_epi16(both, _mm256_set1_epi16(0x0800)))
-        }
-    }
-
-    #[inline(always)]
-    fn lookup(self, index: __m256i, tables: [&[u16; 8]; 2]) -> __m256i {
-        self.look(self.moved_table(tables[0], 0), index)
     }
 
     #[inline(always)]
@@ -222,6 +214,32 @@ impl Simd for Avx2 {
         xor(a: __m256i, b: __m256i) -> __m256i { _mm256_xor_si256(a, b) }
         add(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi16(a, b) }
         sub_saturating(a: __m256i, b: __m256i) -> __m256i { _mm256_subs_epi16(a, b) }
+        sub_to_zero(a: __m256i, b: __m256i) -> __m256i { _mm256_subs_epu16(a, b) }
+        look_bytes(tables: __m256i, index: __m256i) -> __m256i { _mm256_shuffle_epi8(tables, index) }
+        splat_byte(byte: u8) -> __m256i { _mm256_set1_epi8(byte.cast_signed()) }
+        min_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epu8(a, b) }
+        max_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epu8(a, b) }
+        average_bytes(a: __m256i, b: __m256i) -> __m256i { _mm256_avg_epu8(a, b) }
+        any_byte_above(v: __m256i, limit: u8) -> bool {
+            // 0 at and below the limit.
+            _mm256_testz_si256(
+                _mm256_subs_epu8(v, _mm256_set1_epi8(limit.cast_signed())),
+                _mm256_set1_epi8(-1),
+            ) == 0
+        }
+        any_between(v: __m256i, low: u16, high: u16) -> bool {
+            // The words between become the smallest signed ones.
+            _mm256_movemask_epi8(_mm256_cmpgt_epi16(
+                _mm256_set1_epi16((high - low - 1).wrapping_add(0x8000).cast_signed()),
+                _mm256_sub_epi16(
+                    v,
+                    _mm256_set1_epi16((low + 1).wrapping_sub(0x8000).cast_signed()),
+                ),
+            )) != 0
+        }
+        quotient(x: __m256i, scale: __m256i, _reciprocal: __m256i) -> __m256i {
+            _mm256_castps_si256(_mm256_div_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(scale)))
+        }
         min(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi16(a, b) }
         max(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi16(a, b) }
         shl(a: __m256i, count: i32) -> __m256i { _mm256_sll_epi16(a, _mm_cvtsi32_si128(count)) }
@@ -241,6 +259,8 @@ impl Simd for Avx2 {
         even(v: __m256i) -> __m256i { _mm256_slli_epi32(v, 16) }
         odd(v: __m256i) -> __m256i { _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF_0000_u32.cast_signed())) }
         merge(even: __m256i, odd: __m256i) -> __m256i { _mm256_blend_epi16(even, odd, 0b1010_1010) }
+        even_int(v: __m256i) -> __m256i { _mm256_madd_epi16(v, _mm256_set1_epi32(1)) }
+        odd_int(v: __m256i) -> __m256i { _mm256_srai_epi32(v, 16) }
         splat_float(value: f32) -> __m256i { _mm256_castps_si256(_mm256_set1_ps(value)) }
         splat_int(value: i32) -> __m256i { _mm256_set1_epi32(value) }
         multiply(a: __m256i, b: __m256i) -> __m256i {
@@ -256,14 +276,12 @@ impl Simd for Avx2 {
         to_int_truncate(a: __m256i) -> __m256i { _mm256_cvttps_epi32(_mm256_castsi256_ps(a)) }
         to_float(a: __m256i) -> __m256i { _mm256_castps_si256(_mm256_cvtepi32_ps(a)) }
         and_int(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }
-        or_int(a: __m256i, b: __m256i) -> __m256i { _mm256_or_si256(a, b) }
         add_int(a: __m256i, b: __m256i) -> __m256i { _mm256_add_epi32(a, b) }
         sub_int(a: __m256i, b: __m256i) -> __m256i { _mm256_sub_epi32(a, b) }
         min_int(a: __m256i, b: __m256i) -> __m256i { _mm256_min_epi32(a, b) }
         max_int(a: __m256i, b: __m256i) -> __m256i { _mm256_max_epi32(a, b) }
         shl_int(a: __m256i, count: i32) -> __m256i { _mm256_sll_epi32(a, _mm_cvtsi32_si128(count)) }
         shr_int(a: __m256i, count: i32) -> __m256i { _mm256_srl_epi32(a, _mm_cvtsi32_si128(count)) }
-        sar_int(a: __m256i, count: i32) -> __m256i { _mm256_sra_epi32(a, _mm_cvtsi32_si128(count)) }
         if_above_int(a: __m256i, b: __m256i, yes: __m256i, no: __m256i) -> __m256i {
             _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(a, b))
         }

@@ -42,7 +42,6 @@ const fn e4m3_subnormals() -> [u8; 128] {
 impl<const VBMI: bool> Simd for Avx512<VBMI> {
     type W = __m512i;
     type F = __m512i;
-    type T = __m512i;
 
     const LANES: usize = 32;
     const BYTE_TABLE: bool = VBMI;
@@ -62,13 +61,62 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
+    fn load_signed_bytes(self, bytes: &[u8]) -> __m512i {
+        assert!(bytes.len() >= 32);
+        // SAFETY: AVX-512 by the token; 32 bytes are inside `bytes`.
+        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_whole(self, bytes: &[u8]) -> __m512i {
+        assert!(bytes.len() >= 64);
+        // SAFETY: AVX-512 by the token; 64 bytes are inside `bytes`.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
     fn load_nibbles(self, bytes: &[u8]) -> __m512i {
-        assert!(bytes.len() >= 16);
-        // SAFETY: AVX-512 by the token; 16 bytes are inside `bytes`.
+        let v = self.load_bytes(bytes);
+        self.and(self.or(v, self.shl(v, 4)), self.splat(0x0F0F))
+    }
+
+    #[inline(always)]
+    fn lane_tables(self, [a, b, c, d]: [&[u8; 16]; 4]) -> __m512i {
+        // SAFETY: AVX-512 by the token; a table is 16 bytes.
         unsafe {
-            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
-            let both = _mm512_or_si512(wide, _mm512_slli_epi32(wide, 12));
-            _mm512_and_si512(both, _mm512_set1_epi16(0xF))
+            let v = _mm512_broadcast_i32x4(_mm_loadu_si128(a.as_ptr().cast()));
+            let b = _mm_loadu_si128(b.as_ptr().cast());
+            let v = _mm512_mask_broadcast_i32x4(v, 0x00F0, b);
+            let c = _mm_loadu_si128(c.as_ptr().cast());
+            let v = _mm512_mask_broadcast_i32x4(v, 0x0F00, c);
+            _mm512_mask_broadcast_i32x4(v, 0xF000, _mm_loadu_si128(d.as_ptr().cast()))
+        }
+    }
+
+    #[inline(always)]
+    fn byte_tables(self, tables: [&[u8; 16]; 2]) -> __m512i {
+        // SAFETY: AVX-512 by the token; a table is 16 bytes.
+        unsafe {
+            let first = _mm512_broadcast_i32x4(_mm_loadu_si128(tables[0].as_ptr().cast()));
+            let second = _mm_loadu_si128(tables[1].as_ptr().cast());
+            _mm512_mask_broadcast_i32x4(first, 0xFF00, second)
+        }
+    }
+
+    #[inline(always)]
+    fn zip(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
+        // SAFETY: AVX-512 by the token.
+        unsafe {
+            let first = _mm512_unpacklo_epi8(low, high);
+            let second = _mm512_unpackhi_epi8(low, high);
+            let (near, far) = (
+                _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15),
+            );
+            [
+                _mm512_permutex2var_epi64(first, near, second),
+                _mm512_permutex2var_epi64(first, far, second),
+            ]
         }
     }
 
@@ -183,61 +231,10 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     #[inline(always)]
-    fn count_above(self, v: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
-        // SAFETY: AVX-512 by the token; a table is 16 bytes.
-        unsafe {
-            let first = _mm_loadu_si128(tables[0].as_ptr().cast());
-            let second = _mm_loadu_si128(tables[1].as_ptr().cast());
-            let both = _mm512_castsi256_si512(_mm256_set_m128i(second, first));
-            // A binary search: entry 3, then 1 or 5, then 0, 2, 4 or 6. Words 16 to 31 search the
-            // second table, 8 further on.
-            let start = _mm512_inserti64x4(_mm512_set1_epi16(3), _mm256_set1_epi16(11), 1);
-            let (one, two) = (_mm512_set1_epi16(1), _mm512_set1_epi16(2));
-            let above = _mm512_cmpgt_epi16_mask(v, _mm512_permutexvar_epi16(start, both));
-            let at = _mm512_mask_add_epi16(_mm512_sub_epi16(start, two), above, start, two);
-            let above = _mm512_cmpgt_epi16_mask(v, _mm512_permutexvar_epi16(at, both));
-            let at = _mm512_mask_add_epi16(_mm512_sub_epi16(at, one), above, at, one);
-            let above = _mm512_cmpgt_epi16_mask(v, _mm512_permutexvar_epi16(at, both));
-            let count = _mm512_mask_add_epi16(at, above, at, one);
-            // Magnitude 7 of the first table is 7, of the second 15.
-            _mm512_and_si512(count, _mm512_set1_epi16(7))
-        }
-    }
-
-    #[inline(always)]
     fn byte_table(self, index: __m512i, table: &[u8; 64]) -> __m512i {
         assert!(VBMI, "only VBMI has a 64-byte table");
         // SAFETY: VBMI by the token; the table is 64 bytes.
         unsafe { _mm512_permutexvar_epi8(index, _mm512_loadu_si512(table.as_ptr().cast())) }
-    }
-
-    #[inline(always)]
-    fn moved_table(self, entries: &[u16; 8], shift: u16) -> __m512i {
-        // SAFETY: AVX-512 by the token; the entries are 16 bytes.
-        unsafe {
-            let entries = _mm512_broadcast_i32x4(_mm_loadu_si128(entries.as_ptr().cast()));
-            let shift = _mm512_set1_epi16(shift.cast_signed());
-            _mm512_mask_add_epi16(entries, 0xFEFE_FEFE, entries, shift)
-        }
-    }
-
-    #[inline(always)]
-    fn look(self, table: __m512i, index: __m512i) -> __m512i {
-        // SAFETY: AVX-512 by the token.
-        unsafe { _mm512_permutexvar_epi16(index, table) }
-    }
-
-    #[inline(always)]
-    fn lookup(self, index: __m512i, tables: [&[u16; 8]; 2]) -> __m512i {
-        // SAFETY: AVX-512 by the token; a table is 16 bytes.
-        unsafe {
-            let first = _mm_loadu_si128(tables[0].as_ptr().cast());
-            let second = _mm_loadu_si128(tables[1].as_ptr().cast());
-            let both = _mm512_castsi256_si512(_mm256_set_m128i(second, first));
-            // Words 16 to 31 look into the second table.
-            let second_half = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(8), 1);
-            _mm512_permutexvar_epi16(_mm512_or_si512(index, second_half), both)
-        }
     }
 
     #[inline(always)]
@@ -276,6 +273,18 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         unsafe { _mm512_mask_blend_epi16(0xAAAA_AAAA, even, odd) }
     }
 
+    #[inline(always)]
+    fn quotient(self, x: __m512i, scale: __m512i, reciprocal: __m512i) -> __m512i {
+        // SAFETY: AVX-512 by the token.
+        unsafe {
+            let (x, scale) = (_mm512_castsi512_ps(x), _mm512_castsi512_ps(scale));
+            let reciprocal = _mm512_castsi512_ps(reciprocal);
+            let product = _mm512_mul_ps(x, reciprocal);
+            let remainder = _mm512_fnmadd_ps(product, scale, x);
+            _mm512_castps_si512(_mm512_fmadd_ps(remainder, reciprocal, product))
+        }
+    }
+
     intrinsics! {
         fence() -> () { _mm_sfence() }
         splat(word: u16) -> __m512i { _mm512_set1_epi16(word.cast_signed()) }
@@ -284,6 +293,21 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         xor(a: __m512i, b: __m512i) -> __m512i { _mm512_xor_si512(a, b) }
         add(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi16(a, b) }
         sub_saturating(a: __m512i, b: __m512i) -> __m512i { _mm512_subs_epi16(a, b) }
+        sub_to_zero(a: __m512i, b: __m512i) -> __m512i { _mm512_subs_epu16(a, b) }
+        look_bytes(tables: __m512i, index: __m512i) -> __m512i { _mm512_shuffle_epi8(tables, index) }
+        splat_byte(byte: u8) -> __m512i { _mm512_set1_epi8(byte.cast_signed()) }
+        min_bytes(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epu8(a, b) }
+        max_bytes(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epu8(a, b) }
+        average_bytes(a: __m512i, b: __m512i) -> __m512i { _mm512_avg_epu8(a, b) }
+        any_byte_above(v: __m512i, limit: u8) -> bool {
+            _mm512_cmpgt_epu8_mask(v, _mm512_set1_epi8(limit.cast_signed())) != 0
+        }
+        any_between(v: __m512i, low: u16, high: u16) -> bool {
+            _mm512_cmplt_epu16_mask(
+                _mm512_sub_epi16(v, _mm512_set1_epi16((low + 1).cast_signed())),
+                _mm512_set1_epi16((high - low - 1).cast_signed()),
+            ) != 0
+        }
         min(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi16(a, b) }
         max(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi16(a, b) }
         shl(a: __m512i, count: i32) -> __m512i { _mm512_sll_epi16(a, _mm_cvtsi32_si128(count)) }
@@ -296,6 +320,8 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         }
         even(v: __m512i) -> __m512i { _mm512_slli_epi32(v, 16) }
         odd(v: __m512i) -> __m512i { _mm512_and_si512(v, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed())) }
+        even_int(v: __m512i) -> __m512i { _mm512_madd_epi16(v, _mm512_set1_epi32(1)) }
+        odd_int(v: __m512i) -> __m512i { _mm512_srai_epi32(v, 16) }
         splat_float(value: f32) -> __m512i { _mm512_castps_si512(_mm512_set1_ps(value)) }
         splat_int(value: i32) -> __m512i { _mm512_set1_epi32(value) }
         pair(first: f32, second: f32) -> __m512i {
@@ -314,14 +340,12 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
         to_int_truncate(a: __m512i) -> __m512i { _mm512_cvttps_epi32(_mm512_castsi512_ps(a)) }
         to_float(a: __m512i) -> __m512i { _mm512_castps_si512(_mm512_cvtepi32_ps(a)) }
         and_int(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }
-        or_int(a: __m512i, b: __m512i) -> __m512i { _mm512_or_si512(a, b) }
         add_int(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
         sub_int(a: __m512i, b: __m512i) -> __m512i { _mm512_sub_epi32(a, b) }
         min_int(a: __m512i, b: __m512i) -> __m512i { _mm512_min_epi32(a, b) }
         max_int(a: __m512i, b: __m512i) -> __m512i { _mm512_max_epi32(a, b) }
         shl_int(a: __m512i, count: i32) -> __m512i { _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)) }
         shr_int(a: __m512i, count: i32) -> __m512i { _mm512_srl_epi32(a, _mm_cvtsi32_si128(count)) }
-        sar_int(a: __m512i, count: i32) -> __m512i { _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)) }
         if_above_int(a: __m512i, b: __m512i, yes: __m512i, no: __m512i) -> __m512i {
             _mm512_mask_blend_epi32(_mm512_cmpgt_epi32_mask(a, b), no, yes)
         }

@@ -6,6 +6,7 @@
 mod decode;
 mod encode;
 mod fp4;
+mod fp8;
 
 pub(super) use decode::{decode, join};
 pub(super) use encode::{encode, split};

@@ -30,7 +30,6 @@ macro_rules! both {
 impl Simd for Neon {
     type W = Words;
     type F = Lanes;
-    type T = uint8x16_t;
 
     const LANES: usize = 16;
     const BYTE_TABLE: bool = false;
@@ -53,13 +52,63 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn load_nibbles(self, bytes: &[u8]) -> Words {
-        assert!(bytes.len() >= 8);
-        // SAFETY: NEON by the token; 8 bytes are inside `bytes`.
+    fn load_signed_bytes(self, bytes: &[u8]) -> Words {
+        assert!(bytes.len() >= 16);
+        // SAFETY: NEON by the token; 16 bytes are inside `bytes`.
         unsafe {
-            let v = vld1_u8(bytes.as_ptr());
-            let (low, high) = (vand_u8(v, vdup_n_u8(0xF)), vshr_n_u8(v, 4));
-            (vmovl_u8(vzip1_u8(low, high)), vmovl_u8(vzip2_u8(low, high)))
+            let v = vreinterpretq_s8_u8(vld1q_u8(bytes.as_ptr()));
+            let (low, high) = (vmovl_s8(vget_low_s8(v)), vmovl_s8(vget_high_s8(v)));
+            (vreinterpretq_u16_s16(low), vreinterpretq_u16_s16(high))
+        }
+    }
+
+    #[inline(always)]
+    fn load_whole(self, bytes: &[u8]) -> Words {
+        assert!(bytes.len() >= 32);
+        // SAFETY: NEON by the token; 32 bytes are inside `bytes`.
+        unsafe {
+            let (low, high) = (vld1q_u8(bytes.as_ptr()), vld1q_u8(bytes.as_ptr().add(16)));
+            (vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high))
+        }
+    }
+
+    #[inline(always)]
+    fn load_nibbles(self, bytes: &[u8]) -> Words {
+        assert!(bytes.len() >= 16);
+        // SAFETY: NEON by the token; 16 bytes are inside `bytes`.
+        unsafe {
+            let v = vld1q_u8(bytes.as_ptr());
+            let (low, high) = (vandq_u8(v, vdupq_n_u8(0xF)), vshrq_n_u8(v, 4));
+            (vreinterpretq_u16_u8(vzip1q_u8(low, high)), vreinterpretq_u16_u8(vzip2q_u8(low, high)))
+        }
+    }
+
+    #[inline(always)]
+    fn lane_tables(self, [a, b, ..]: [&[u8; 16]; 4]) -> Words {
+        // SAFETY: NEON by the token; a table is 16 bytes.
+        unsafe {
+            (vreinterpretq_u16_u8(vld1q_u8(a.as_ptr())), vreinterpretq_u16_u8(vld1q_u8(b.as_ptr())))
+        }
+    }
+
+    #[inline(always)]
+    fn byte_tables(self, tables: [&[u8; 16]; 2]) -> Words {
+        // SAFETY: NEON by the token; a table is 16 bytes.
+        let table = unsafe { vreinterpretq_u16_u8(vld1q_u8(tables[0].as_ptr())) };
+        (table, table)
+    }
+
+    #[inline(always)]
+    fn zip(self, low: Words, high: Words) -> [Words; 2] {
+        // SAFETY: NEON by the token.
+        unsafe {
+            let (a, b) = (vreinterpretq_u8_u16(low.0), vreinterpretq_u8_u16(high.0));
+            let (c, d) = (vreinterpretq_u8_u16(low.1), vreinterpretq_u8_u16(high.1));
+            let near =
+                (vreinterpretq_u16_u8(vzip1q_u8(a, b)), vreinterpretq_u16_u8(vzip2q_u8(a, b)));
+            let far =
+                (vreinterpretq_u16_u8(vzip1q_u8(c, d)), vreinterpretq_u16_u8(vzip2q_u8(c, d)));
+            [near, far]
         }
     }
 
@@ -112,46 +161,8 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn count_above(self, v: Words, tables: [&[u16; 8]; 2]) -> Words {
-        let (one, zero) = (self.splat(1), self.splat(0));
-        let mut count = zero;
-        let mut i = 0;
-        while i < 7 {
-            count = self.add(count, self.if_above(v, self.splat(tables[0][i]), one, zero));
-            i += 1;
-        }
-        count
-    }
-
-    #[inline(always)]
     fn byte_table(self, _index: Words, _table: &[u8; 64]) -> Words {
         unreachable!("NEON's 64-byte table is not used")
-    }
-
-    #[inline(always)]
-    fn moved_table(self, entries: &[u16; 8], shift: u16) -> uint8x16_t {
-        // SAFETY: NEON by the token; the entries are 16 bytes.
-        unsafe {
-            let shift = vsetq_lane_u16(0, vdupq_n_u16(shift), 0);
-            let bytes = vreinterpretq_u8_u16(vaddq_u16(vld1q_u16(entries.as_ptr()), shift));
-            // Bytes 0 to 7 low halves, 8 to 15 high halves: one look-up finds both.
-            vcombine_u8(vget_low_u8(vuzp1q_u8(bytes, bytes)), vget_low_u8(vuzp2q_u8(bytes, bytes)))
-        }
-    }
-
-    #[inline(always)]
-    fn look(self, table: uint8x16_t, index: Words) -> Words {
-        let both = self.add(self.or(index, self.shl(index, 8)), self.splat(0x0800));
-        // SAFETY: NEON by the token.
-        unsafe {
-            let find = |index| vreinterpretq_u16_u8(vqtbl1q_u8(table, vreinterpretq_u8_u16(index)));
-            (find(both.0), find(both.1))
-        }
-    }
-
-    #[inline(always)]
-    fn lookup(self, index: Words, tables: [&[u16; 8]; 2]) -> Words {
-        self.look(self.moved_table(tables[0], 0), index)
     }
 
     #[inline(always)]
@@ -201,6 +212,34 @@ impl Simd for Neon {
         sub_saturating(a: Words, b: Words) -> Words {
             both!(vreinterpretq_u16_s16 vqsubq_s16 vreinterpretq_s16_u16(a, b))
         }
+        sub_to_zero(a: Words, b: Words) -> Words { both!(vqsubq_u16(a, b)) }
+        look_bytes(tables: Words, index: Words) -> Words {
+            both!(vreinterpretq_u16_u8 vqtbl1q_u8 vreinterpretq_u8_u16(tables, index))
+        }
+        splat_byte(byte: u8) -> Words {
+            (vreinterpretq_u16_u8(vdupq_n_u8(byte)), vreinterpretq_u16_u8(vdupq_n_u8(byte)))
+        }
+        min_bytes(a: Words, b: Words) -> Words {
+            both!(vreinterpretq_u16_u8 vminq_u8 vreinterpretq_u8_u16(a, b))
+        }
+        max_bytes(a: Words, b: Words) -> Words {
+            both!(vreinterpretq_u16_u8 vmaxq_u8 vreinterpretq_u8_u16(a, b))
+        }
+        average_bytes(a: Words, b: Words) -> Words {
+            both!(vreinterpretq_u16_u8 vrhaddq_u8 vreinterpretq_u8_u16(a, b))
+        }
+        any_byte_above(v: Words, limit: u8) -> bool {
+            vmaxvq_u8(vmaxq_u8(vreinterpretq_u8_u16(v.0), vreinterpretq_u8_u16(v.1))) > limit
+        }
+        any_between(v: Words, low: u16, high: u16) -> bool {
+            vmaxvq_u16(vorrq_u16(
+                vandq_u16(vcgtq_u16(v.0, vdupq_n_u16(low)), vcltq_u16(v.0, vdupq_n_u16(high))),
+                vandq_u16(vcgtq_u16(v.1, vdupq_n_u16(low)), vcltq_u16(v.1, vdupq_n_u16(high))),
+            )) != 0
+        }
+        quotient(x: Lanes, scale: Lanes, _reciprocal: Lanes) -> Lanes {
+            both!(vreinterpretq_u32_f32 vdivq_f32 vreinterpretq_f32_u32(x, scale))
+        }
         min(a: Words, b: Words) -> Words {
             both!(vreinterpretq_u16_s16 vminq_s16 vreinterpretq_s16_u16(a, b))
         }
@@ -233,6 +272,18 @@ impl Simd for Neon {
             (
                 vandq_u32(vreinterpretq_u32_u16(v.0), vdupq_n_u32(0xFFFF_0000)),
                 vandq_u32(vreinterpretq_u32_u16(v.1), vdupq_n_u32(0xFFFF_0000)),
+            )
+        }
+        even_int(v: Words) -> Lanes {
+            (
+                vreinterpretq_u32_s32(vshrq_n_s32(vshlq_n_s32(vreinterpretq_s32_u16(v.0), 16), 16)),
+                vreinterpretq_u32_s32(vshrq_n_s32(vshlq_n_s32(vreinterpretq_s32_u16(v.1), 16), 16)),
+            )
+        }
+        odd_int(v: Words) -> Lanes {
+            (
+                vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u16(v.0), 16)),
+                vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u16(v.1), 16)),
             )
         }
         merge(even: Lanes, odd: Lanes) -> Words {
@@ -275,7 +326,6 @@ impl Simd for Neon {
             )
         }
         and_int(a: Lanes, b: Lanes) -> Lanes { both!(vandq_u32(a, b)) }
-        or_int(a: Lanes, b: Lanes) -> Lanes { both!(vorrq_u32(a, b)) }
         add_int(a: Lanes, b: Lanes) -> Lanes { both!(vaddq_u32(a, b)) }
         sub_int(a: Lanes, b: Lanes) -> Lanes { both!(vsubq_u32(a, b)) }
         min_int(a: Lanes, b: Lanes) -> Lanes {
@@ -289,12 +339,6 @@ impl Simd for Neon {
         }
         shr_int(a: Lanes, count: i32) -> Lanes {
             (vshlq_u32(a.0, vdupq_n_s32(-count)), vshlq_u32(a.1, vdupq_n_s32(-count)))
-        }
-        sar_int(a: Lanes, count: i32) -> Lanes {
-            (
-                vreinterpretq_u32_s32(vshlq_s32(vreinterpretq_s32_u32(a.0), vdupq_n_s32(-count))),
-                vreinterpretq_u32_s32(vshlq_s32(vreinterpretq_s32_u32(a.1), vdupq_n_s32(-count))),
-            )
         }
         if_above_int(a: Lanes, b: Lanes, yes: Lanes, no: Lanes) -> Lanes {
             (

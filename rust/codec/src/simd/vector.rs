@@ -10,8 +10,6 @@ pub(super) trait Simd: Copy {
     type W: Copy;
     /// fp32 or int32.
     type F: Copy;
-    /// A table of eight words.
-    type T: Copy;
 
     /// Words of a vector.
     const LANES: usize;
@@ -21,8 +19,8 @@ pub(super) trait Simd: Copy {
     fn load(self, words: &[u16]) -> Self::W;
     /// `LANES` bytes, zero-extended.
     fn load_bytes(self, bytes: &[u8]) -> Self::W;
-    /// `LANES` nibbles, low one first, zero-extended.
-    fn load_nibbles(self, bytes: &[u8]) -> Self::W;
+    /// `LANES` bytes, sign-extended.
+    fn load_signed_bytes(self, bytes: &[u8]) -> Self::W;
     fn store(self, v: Self::W, words: &mut [u16], stream: bool);
     /// The low byte of each word.
     fn store_bytes(self, v: Self::W, bytes: &mut [u8], stream: bool);
@@ -37,32 +35,47 @@ pub(super) trait Simd: Copy {
     fn xor(self, a: Self::W, b: Self::W) -> Self::W;
     fn add(self, a: Self::W, b: Self::W) -> Self::W;
     fn sub_saturating(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Unsigned.
+    fn sub_to_zero(self, a: Self::W, b: Self::W) -> Self::W;
     fn min(self, a: Self::W, b: Self::W) -> Self::W;
     fn max(self, a: Self::W, b: Self::W) -> Self::W;
     fn shl(self, a: Self::W, count: i32) -> Self::W;
     fn shr(self, a: Self::W, count: i32) -> Self::W;
     /// `yes` where a > b, else `no`.
     fn if_above(self, a: Self::W, b: Self::W, yes: Self::W, no: Self::W) -> Self::W;
+    /// Whether a word is above `low` and below `high`, unsigned.
+    fn any_between(self, v: Self::W, low: u16, high: u16) -> bool;
     /// The largest word; all are non-negative.
     fn largest(self, v: Self::W) -> u16;
     /// The largest word of each of eight vectors; all are non-negative.
     fn largest_of_8(self, v: [Self::W; 8]) -> [u16; 8];
     /// The largest of each run of 16 words of eight vectors: `LANES / 2` of them, then zeros.
     fn largest_of_runs(self, v: [Self::W; 8]) -> [u16; 16];
-    /// How many of the first seven entries each word is above; tables as in `lookup`.
-    fn count_above(self, v: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
     /// Bytes of a 64-entry table by the low six bits of each word; where [`Simd::BYTE_TABLE`].
     fn byte_table(self, index: Self::W, table: &[u8; 64]) -> Self::W;
     /// 1 where a word has any of the bits, else 0.
     fn any_bit(self, v: Self::W, bits: u16) -> Self::W;
-    /// A table whose entries but the first have `shift` added.
-    fn moved_table(self, entries: &[u16; 8], shift: u16) -> Self::T;
-    /// Entries by index; anything for an index above 7.
-    fn look(self, table: Self::T, index: Self::W) -> Self::W;
-    /// 8-entry tables for words 0 to 15 and 16 to 31; indices are below 8.
-    fn lookup(self, index: Self::W, tables: [&[u16; 8]; 2]) -> Self::W;
     /// E4M3 codes of magnitudes below 2^-6, given as bf16.
     fn e4m3_subnormal(self, v: Self::W) -> Self::W;
+
+    // The same register as `2 * LANES` bytes.
+    fn load_whole(self, bytes: &[u8]) -> Self::W;
+    /// `2 * LANES` nibbles, low one first, a byte each.
+    fn load_nibbles(self, bytes: &[u8]) -> Self::W;
+    /// Tables for `look_bytes`, one for each 16 bytes; the last are not used where there are fewer.
+    fn lane_tables(self, tables: [&[u8; 16]; 4]) -> Self::W;
+    /// Tables for `look_bytes`: the first for the first 32 bytes, the second for what follows.
+    fn byte_tables(self, tables: [&[u8; 16]; 2]) -> Self::W;
+    /// Entries by byte index, below 16.
+    fn look_bytes(self, tables: Self::W, index: Self::W) -> Self::W;
+    fn splat_byte(self, byte: u8) -> Self::W;
+    fn min_bytes(self, a: Self::W, b: Self::W) -> Self::W;
+    fn max_bytes(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Half of a + b + 1.
+    fn average_bytes(self, a: Self::W, b: Self::W) -> Self::W;
+    fn any_byte_above(self, v: Self::W, limit: u8) -> bool;
+    /// Words of these low and high bytes, in the order of the bytes.
+    fn zip(self, low: Self::W, high: Self::W) -> [Self::W; 2];
 
     /// The first `LANES / 2` bf16 words as fp32.
     fn widen(self, words: &[u16; 16]) -> Self::F;
@@ -72,6 +85,10 @@ pub(super) trait Simd: Copy {
     fn store_low_bytes(self, v: Self::F, bytes: &mut [u8]);
     fn even(self, v: Self::W) -> Self::F;
     fn odd(self, v: Self::W) -> Self::F;
+    /// Even words as signed integers.
+    fn even_int(self, v: Self::W) -> Self::F;
+    /// Odd words as signed integers.
+    fn odd_int(self, v: Self::W) -> Self::F;
     /// Even lanes from the lower halves of `even`, odd lanes from the upper halves of `odd`.
     fn merge(self, even: Self::F, odd: Self::F) -> Self::W;
     fn splat_float(self, value: f32) -> Self::F;
@@ -80,20 +97,24 @@ pub(super) trait Simd: Copy {
     fn pair(self, first: f32, second: f32) -> Self::F;
     fn multiply(self, a: Self::F, b: Self::F) -> Self::F;
     fn divide(self, a: Self::F, b: Self::F) -> Self::F;
+    /// x / scale of bf16 magnitudes, rounded as a division; the reciprocal is rounded too, and
+    /// `job::divides` holds.
+    ///
+    /// Where division is slow, the product with the reciprocal corrected once by its remainder: for
+    /// each 8-bit significand of x and each 24-bit significand of the scale that is the rounded
+    /// quotient (all 2^30 pairs were compared).
+    fn quotient(self, x: Self::F, scale: Self::F, reciprocal: Self::F) -> Self::F;
     fn add_float(self, a: Self::F, b: Self::F) -> Self::F;
     fn to_int_nearest(self, a: Self::F) -> Self::F;
     fn to_int_truncate(self, a: Self::F) -> Self::F;
     fn to_float(self, a: Self::F) -> Self::F;
     fn and_int(self, a: Self::F, b: Self::F) -> Self::F;
-    fn or_int(self, a: Self::F, b: Self::F) -> Self::F;
     fn add_int(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub_int(self, a: Self::F, b: Self::F) -> Self::F;
     fn min_int(self, a: Self::F, b: Self::F) -> Self::F;
     fn max_int(self, a: Self::F, b: Self::F) -> Self::F;
     fn shl_int(self, a: Self::F, count: i32) -> Self::F;
     fn shr_int(self, a: Self::F, count: i32) -> Self::F;
-    /// With the sign.
-    fn sar_int(self, a: Self::F, count: i32) -> Self::F;
     /// `yes` where a > b as integers, else `no`.
     fn if_above_int(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::element::Element;
 use crate::float::{Rounding, bf16_to_f32};
-use crate::job::{Family, Job, ordinary};
-use crate::scheme::{Quotient, Scale, bf16_addend, linear_scale};
+use crate::job::{Family, Job, divides, ordinary};
+use crate::scheme::{Floor, Quotient, Scale, ScaleArith, bf16_addend};
 
 pub(super) const INFINITY: u16 = 0x7F80;
 
@@ -61,6 +61,10 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
     while index < count {
         let group = if count - index < 8 { count - index } else { 8 };
         let most = maxima(s, part(source, index * block, group * block), block, group);
+        let row = match FAMILY {
+            SCALED8 | SCALED8_WIDE | INT8 => Scales::of(s, job, index, most),
+            _ => Scales { scale: [0.0; 16], by: [0.0; 16] },
+        };
         let mut i = 0;
         while i < group {
             let at = index + i;
@@ -71,8 +75,14 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
             let done = match FAMILY {
                 POWER8 | POWER8_WIDE => power8::<S, FAMILY>(s, job, power, most[i], x, c, stored),
                 POWER4 => power4(s, job, power, most[i], x, c, stored),
-                SCALED8 | SCALED8_WIDE => scaled8::<S, FAMILY>(s, job, (at, most[i]), x, c, stored),
-                _ => int8(s, job, (at, most[i]), x, c, stored),
+                SCALED8 | SCALED8_WIDE => match row.divisor(s, job, i, most[i], stored) {
+                    Some(divisor) => scaled8::<S, FAMILY>(s, job, divisor, x, c),
+                    None => false,
+                },
+                _ => match row.divisor(s, job, i, most[i], stored) {
+                    Some(divisor) => int8(s, job, divisor, x, c),
+                    None => false,
+                },
             };
             if !done {
                 job.encode_block(at, x, c, stored);
@@ -191,27 +201,40 @@ fn power8<S: Simd, const FAMILY: u8>(
     codes: &mut [u8],
     stored: &mut [u8],
 ) -> bool {
-    let format = const { Fp8::of(FAMILY) };
     let Some(shift) = power.scale(amax, stored) else { return false };
-    let drop = 7 - format.mantissa;
-    let one = s.splat(1);
-    let base = s.splat(((1 << (drop - 1)) - 1 - ((format.lowest - 1) << 7)) as u16);
-    let lowest = s.splat((format.lowest << 7) as u16);
-    let largest = s.splat(format.largest as u16);
     let mut i = 0;
     while i < x.len() {
         let v = s.load(part(x, i, S::LANES));
-        let c = part_mut(codes, i, S::LANES);
-        let y = shifted(s, v, shift);
-        let odd = s.and(s.shr(y, drop), one);
-        let normal = s.shr(s.add(s.add(y, base), odd), drop);
-        let subnormal = if FAMILY & WIDE == 0 { s.e4m3_subnormal(y) } else { e5m2_subnormal(s, y) };
-        let code = s.min(s.if_above(lowest, y, subnormal, normal), largest);
-        let sign = s.and(s.shr(v, 8), s.splat(0x80));
-        s.store_bytes(s.or(code, sign), c, job.stream);
+        let code = fp8_codes::<S, FAMILY>(s, shifted(s, v, shift));
+        s.store_bytes(signed(s, code, v), part_mut(codes, i, S::LANES), job.stream);
         i += S::LANES;
     }
     true
+}
+
+/// 8-bit codes with the signs of the words `v`.
+#[inline(always)]
+fn signed<S: Simd>(s: S, code: S::W, v: S::W) -> S::W {
+    s.or(code, s.and(s.shr(v, 8), s.splat(0x80)))
+}
+
+/// Codes of magnitudes given as bf16, whose last bit may stand for all that follows it.
+#[inline(always)]
+fn fp8_codes<S: Simd, const FAMILY: u8>(s: S, y: S::W) -> S::W {
+    let format = const { Fp8::of(FAMILY) };
+    let drop = 7 - format.mantissa;
+    let lowest = (format.lowest << 7) as u16;
+    let odd = s.and(s.shr(y, drop), s.splat(1));
+    let base = s.splat(lowest - 127 - (1 << (drop - 1)));
+    let normal = s.shr(s.sub_to_zero(s.add(y, odd), base), drop);
+    let code = s.min(normal, s.splat(format.largest as u16));
+    // What rounds to a subnormal code is far below its block's scale, so rare; less is zero above.
+    let half_step = lowest - (((format.mantissa + 1) << 7) as u16);
+    if !s.any_between(y, half_step, lowest) {
+        return code;
+    }
+    let subnormal = if FAMILY & WIDE == 0 { s.e4m3_subnormal(y) } else { e5m2_subnormal(s, y) };
+    s.if_above(s.splat(lowest), y, subnormal, code)
 }
 
 const E5M2_STEPS: [u16; 4] = [0x3700, 0x37BF, 0x3820, 0x385F];
@@ -232,84 +255,115 @@ fn e5m2_subnormal<S: Simd>(s: S, v: S::W) -> S::W {
 /// x / scale or x times a factor, in the scheme's own arithmetic.
 #[derive(Clone, Copy)]
 pub(super) struct Divisor<F> {
+    /// What is multiplied by; for a division the reciprocal of the scale.
     pub(super) by: F,
+    /// What is divided by.
+    pub(super) scale: F,
     pub(super) divide: bool,
 }
 
 impl<F: Copy> Divisor<F> {
     #[inline(always)]
     pub(super) fn apply<S: Simd<F = F>>(self, s: S, x: F) -> F {
-        if self.divide { s.divide(x, self.by) } else { s.multiply(x, self.by) }
+        if self.divide { s.quotient(x, self.scale, self.by) } else { s.multiply(x, self.by) }
     }
 }
 
-/// The fp32 scale of a block and its divisor; `None` where either is not ordinary.
-#[inline(always)]
-fn linear<S: Simd>(
-    s: S,
-    job: &Job<'_>,
-    (index, amax): (usize, u16),
-    stored: &mut [u8],
-) -> Option<Divisor<S::F>> {
-    let (scale, over) = match job.scheme.scale {
-        Scale::Linear(linear) => {
-            let (scale, amax) = linear_scale(&linear, bf16_to_f32(amax));
-            put_f32(stored, scale);
-            (scale, linear.max / amax)
-        }
-        _ => {
-            let scale = job.given_scale(index);
-            (scale, 1.0 / scale)
-        }
-    };
-    if amax >= INFINITY || !ordinary(scale) {
-        return None;
-    }
-    let divide = job.scheme.quotient == Quotient::Divide;
-    let by = match job.scheme.quotient {
-        Quotient::Divide => scale,
-        Quotient::Reciprocal => 1.0 / scale,
-        Quotient::MaxOverAmax | Quotient::GlobalReciprocal => over,
-    };
-    Some(Divisor { by: s.splat_float(by), divide })
+/// fp32 scales of up to eight blocks.
+struct Scales {
+    scale: [f32; 16],
+    /// What numbers are multiplied by; for a division the scales' reciprocals.
+    by: [f32; 16],
 }
 
-/// An 8-bit float's code of a non-negative number in 32-bit lanes, not yet limited to the largest.
-#[inline(always)]
-pub(super) fn fp8_code<S: Simd>(s: S, format: Fp8, magnitude: S::F) -> S::F {
-    let drop = 23 - format.mantissa;
-    let odd = s.and_int(s.shr_int(magnitude, drop), s.splat_int(1));
-    let base = s.splat_int((1 << (drop - 1)) - 1 - ((format.lowest - 1) << 23));
-    let normal = s.shr_int(s.add_int(s.add_int(magnitude, base), odd), drop);
-    let magic = s.splat_float(format.magic);
-    let subnormal = s.sub_int(s.add_float(magnitude, magic), magic);
-    s.if_above_int(s.splat_int(format.lowest << 23), magnitude, subnormal, normal)
+impl Scales {
+    /// The scales of the blocks from `index` on, whose largest magnitudes are `most`.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, job: &Job<'_>, index: usize, most: [u16; 8]) -> Self {
+        let mut found = Self { scale: [0.0; 16], by: [0.0; 16] };
+        let Scale::Linear(linear) = job.scheme.scale else {
+            let mut i = 0;
+            while i < 8 {
+                found.scale[i] = job.given_scale(index + i);
+                found.by[i] = 1.0 / found.scale[i];
+                i += 1;
+            }
+            return found;
+        };
+        // `linear_scale` lane by lane: non-negative floats are ordered as their bits.
+        let [a, b, c, d, e, f, g, h] = most;
+        let amax = s.widen(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let amax = match linear.floor {
+            Floor::Amax(floor) => s.max_int(amax, s.splat_float(floor)),
+            _ => amax,
+        };
+        let scale = match linear.arith {
+            ScaleArith::Divide => s.divide(amax, s.splat_float(linear.max)),
+            ScaleArith::Reciprocal => s.multiply(amax, s.splat_float(1.0 / linear.max)),
+        };
+        let scale = match linear.floor {
+            Floor::Scale(floor) => s.max_int(scale, s.splat_float(floor)),
+            _ => scale,
+        };
+        let by = match job.scheme.quotient {
+            Quotient::Divide | Quotient::Reciprocal => s.divide(s.splat_float(1.0), scale),
+            Quotient::MaxOverAmax | Quotient::GlobalReciprocal => {
+                s.divide(s.splat_float(linear.max), amax)
+            }
+        };
+        s.store_floats(scale, &mut found.scale);
+        s.store_floats(by, &mut found.by);
+        found
+    }
+
+    /// Stores scale `i`; its divisor, or `None` where it or `amax` is not ordinary.
+    #[inline(always)]
+    fn divisor<S: Simd>(
+        &self,
+        s: S,
+        job: &Job<'_>,
+        i: usize,
+        amax: u16,
+        stored: &mut [u8],
+    ) -> Option<Divisor<S::F>> {
+        let scale = self.scale[i];
+        let divide = job.scheme.quotient == Quotient::Divide;
+        if amax >= INFINITY || !ordinary(scale) || divide && !divides(bf16_to_f32(amax), scale) {
+            return None;
+        }
+        put_f32(stored, scale);
+        Some(Divisor { by: s.splat_float(self.by[i]), scale: s.splat_float(scale), divide })
+    }
 }
 
 #[inline(always)]
 fn scaled8<S: Simd, const FAMILY: u8>(
     s: S,
     job: &Job<'_>,
-    block: (usize, u16),
+    divisor: Divisor<S::F>,
     x: &[u16],
     codes: &mut [u8],
-    stored: &mut [u8],
 ) -> bool {
-    let format = const { Fp8::of(FAMILY) };
-    let Some(divisor) = linear(s, job, block, stored) else { return false };
     let mut i = 0;
     while i < x.len() {
         let v = s.load(part(x, i, S::LANES));
-        let c = part_mut(codes, i, S::LANES);
         let magnitude = magnitudes(s, v);
-        let even = fp8_code(s, format, divisor.apply(s, s.even(magnitude)));
-        let odd = fp8_code(s, format, divisor.apply(s, s.odd(magnitude)));
-        let code = s.min(s.merge(even, s.shl_int(odd, 16)), s.splat(format.largest as u16));
-        let sign = s.and(s.shr(v, 8), s.splat(0x80));
-        s.store_bytes(s.or(code, sign), c, job.stream);
+        let even = divisor.apply(s, s.even(magnitude));
+        let odd = divisor.apply(s, s.odd(magnitude));
+        let code = fp8_codes::<S, FAMILY>(s, narrow_to_odd(s, even, odd));
+        s.store_bytes(signed(s, code, v), part_mut(codes, i, S::LANES), job.stream);
         i += S::LANES;
     }
     true
+}
+
+/// The upper halves of fp32, with the last bit set where the lower half is not zero: enough to round
+/// once more to fewer bits as if from fp32.
+#[inline(always)]
+pub(super) fn narrow_to_odd<S: Simd>(s: S, even: S::F, odd: S::F) -> S::W {
+    let high = s.merge(s.shr_int(even, 16), odd);
+    let low = s.merge(even, s.shl_int(odd, 16));
+    s.or(high, s.any_bit(low, 0xFFFF))
 }
 
 /// An integer from -128 to 127 in 32-bit lanes.
@@ -320,15 +374,7 @@ fn int8_code<S: Simd>(s: S, truncate: bool, quotient: S::F) -> S::F {
 }
 
 #[inline(always)]
-fn int8<S: Simd>(
-    s: S,
-    job: &Job<'_>,
-    block: (usize, u16),
-    x: &[u16],
-    codes: &mut [u8],
-    stored: &mut [u8],
-) -> bool {
-    let Some(divisor) = linear(s, job, block, stored) else { return false };
+fn int8<S: Simd>(s: S, job: &Job<'_>, divisor: Divisor<S::F>, x: &[u16], codes: &mut [u8]) -> bool {
     let truncate = job.scheme.cast.rounding == Rounding::Truncate;
     let mut i = 0;
     while i < x.len() {

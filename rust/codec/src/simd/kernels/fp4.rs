@@ -1,10 +1,10 @@
 //! bf16 to E2M1: power-of-two scales per 16 and more, and NVFP4's E4M3 scales per 16.
 
-use super::encode::{Divisor, INFINITY, PowerRow, fp8_code, magnitudes, shifted};
-use super::{E4M3, Simd, part, part_mut};
+use super::encode::{Divisor, INFINITY, PowerRow, magnitudes, narrow_to_odd, shifted};
+use super::{E4M3, Simd, part, part_mut, round_int};
 use crate::element::ZeroSign;
-use crate::float::{Grid, Rounding};
-use crate::job::{Job, NvSteps, nv_steps, ordinary};
+use crate::float::{Grid, Rounding, bf16_to_f32};
+use crate::job::{Job, NvSteps, divides, nv_steps, ordinary};
 use crate::scheme::{Global, NvScale, Quotient, Scale, ScaleArith};
 
 /// How E2M1 rounds.
@@ -35,21 +35,48 @@ impl Fp4 {
         u16::from(self.rounding == Rounding::NearestEven)
     }
 
-    /// What is added below the last kept bit, with `unit` the value of half of it.
+    /// What is added below the last kept bit of bf16.
     #[inline(always)]
-    fn half(self, unit: i32) -> i32 {
-        if self.rounding == Rounding::NearestAway { unit } else { unit - 1 }
+    fn half(self) -> u16 {
+        if self.rounding == Rounding::NearestAway { 0x20 } else { 0x1F }
     }
 
-    /// The last magnitudes that stay 0 and 0.5, among numbers whose 0.25 and 0.75 are given: a tie
-    /// that is rounded up is one below.
+    /// bf16 bits of the last magnitudes that stay 0 and 0.5: a tie that is rounded up is one below.
     #[inline(always)]
-    fn last(self, quarter: i32, three_quarters: i32) -> [i32; 2] {
+    fn last(self) -> [u16; 2] {
         match self.rounding {
-            Rounding::NearestTowardZero => [quarter, three_quarters],
-            Rounding::NearestAway => [quarter - 1, three_quarters - 1],
-            _ => [quarter, three_quarters - 1],
+            Rounding::NearestTowardZero => [0x3E80, 0x3F40],
+            Rounding::NearestAway => [0x3E7F, 0x3F3F],
+            _ => [0x3E80, 0x3F3F],
         }
+    }
+
+    /// E2M1 codes of magnitudes below 16 given as bf16, whose last bit may stand for all that
+    /// follows it.
+    #[inline(always)]
+    fn codes<S: Simd>(self, s: S, y: S::W) -> S::W {
+        if S::BYTE_TABLE {
+            // From 2^-3 on: exponent, two mantissa bits, and whether anything follows.
+            let y = s.sub_to_zero(y, s.splat(124 << 7));
+            let index = s.or(s.and(s.shr(y, 4), s.splat(0x3E)), s.any_bit(y, 0x1F));
+            return s.byte_table(index, self.table());
+        }
+        let (one, zero) = (s.splat(1), s.splat(0));
+        let base = s.splat(self.half().wrapping_sub(126 << 7));
+        let [low, high] = self.last();
+        let odd = s.and(s.shr(y, 6), s.splat(self.odd()));
+        let normal = s.min(s.shr(s.add(y, s.add(base, odd)), 6), s.splat(7));
+        let half = s.if_above(y, s.splat(low), one, zero);
+        let small = s.add(half, s.if_above(y, s.splat(high), one, zero));
+        s.if_above(s.splat(127 << 7), y, small, normal)
+    }
+
+    /// Codes with the signs of the words `v`.
+    #[inline(always)]
+    fn signed<S: Simd>(self, s: S, code: S::W, v: S::W) -> S::W {
+        let sign = s.and(s.shr(v, 12), s.splat(8));
+        let zero = s.splat(0);
+        s.or(code, if self.clear { s.if_above(code, zero, sign, zero) } else { sign })
     }
 }
 
@@ -89,56 +116,15 @@ pub(super) fn power4<S: Simd>(
     }
     let Some(shift) = power.scale(amax, stored) else { return false };
     let fp4 = Fp4::of(job);
-    let zero = s.splat(0);
     let mut i = 0;
     while i < x.len() {
         let v = s.load(part(x, i, S::LANES));
-        let code = if S::BYTE_TABLE {
-            // From 2^-3 on: exponent, two mantissa bits, and whether anything follows.
-            let y = shifted(s, v, shift.wrapping_add(124 << 7));
-            let index = s.or(s.and(s.shr(y, 4), s.splat(0x3E)), s.any_bit(y, 0x1F));
-            s.byte_table(index, fp4.table())
-        } else {
-            power4_code(s, fp4, shifted(s, v, shift))
-        };
-        let sign = s.and(s.shr(v, 12), s.splat(8));
-        let sign = if fp4.clear { s.if_above(code, zero, sign, zero) } else { sign };
+        let code = fp4.signed(s, fp4.codes(s, shifted(s, v, shift)), v);
         let c = part_mut(codes, i / 2, S::LANES / 2);
-        s.store_nibbles(s.or(code, sign), c, job.stream);
+        s.store_nibbles(code, c, job.stream);
         i += S::LANES;
     }
     true
-}
-
-/// E2M1 codes of magnitudes given as bf16.
-#[inline(always)]
-fn power4_code<S: Simd>(s: S, fp4: Fp4, y: S::W) -> S::W {
-    let (one, zero) = (s.splat(1), s.splat(0));
-    let base = s.splat((fp4.half(0x20) - (126 << 7)) as u16);
-    let [low, high] = fp4.last(0x3E80, 0x3F40);
-    let odd = s.and(s.shr(y, 6), s.splat(fp4.odd()));
-    let normal = s.min(s.shr(s.add(y, s.add(base, odd)), 6), s.splat(7));
-    let half = s.if_above(y, s.splat(low as u16), one, zero);
-    let small = s.add(half, s.if_above(y, s.splat(high as u16), one, zero));
-    s.if_above(s.splat(127 << 7), y, small, normal)
-}
-
-/// E2M1 codes of quotients in fp32, as [`power4_code`] but in 32-bit lanes and with the sign.
-#[inline(always)]
-fn fp4_code<S: Simd>(s: S, fp4: Fp4, quotient: S::F) -> S::F {
-    let (one, zero) = (s.splat_int(1), s.splat_int(0));
-    let magnitude = s.and_int(quotient, s.splat_int(0x7FFF_FFFF));
-    let base = s.splat_int(fp4.half(0x20_0000) - (126 << 23));
-    let [low, high] = fp4.last(0x3E80_0000, 0x3F40_0000);
-    let odd = s.and_int(s.shr_int(magnitude, 22), s.splat_int(i32::from(fp4.odd())));
-    let rounded = s.shr_int(s.add_int(magnitude, s.add_int(base, odd)), 22);
-    let normal = s.min_int(rounded, s.splat_int(7));
-    let half = s.if_above_int(magnitude, s.splat_int(low), one, zero);
-    let small = s.add_int(half, s.if_above_int(magnitude, s.splat_int(high), one, zero));
-    let code = s.if_above_int(s.splat_int(127 << 23), magnitude, small, normal);
-    let sign = s.and_int(s.shr_int(quotient, 28), s.splat_int(8));
-    let sign = if fp4.clear { s.if_above_int(code, zero, sign, zero) } else { sign };
-    s.or_int(code, sign)
 }
 
 /// Blocks of 16: eight vectors of one or two of them at a time.
@@ -164,7 +150,7 @@ pub(super) fn nv4<S: Simd>(
     };
     match steps {
         Some(steps) => nv4_groups::<S, true>(s, job, &nv, steps, source, codes, scales),
-        None => nv4_groups::<S, false>(s, job, &nv, &[[0; 8]; 256], source, codes, scales),
+        None => nv4_groups::<S, false>(s, job, &nv, &[[0; 16]; 256], source, codes, scales),
     }
 }
 
@@ -204,14 +190,13 @@ fn nv4_groups<S: Simd, const STEPS: bool>(
         let mut bytes = [0; 16];
         s.store_low_bytes(scale.code, &mut bytes);
         let (mut totals, mut by) = ([0.0; 16], [0.0; 16]);
-        s.store_floats(scale.total, &mut totals);
         if !STEPS {
+            s.store_floats(scale.total, &mut totals);
             let one = s.splat_float(1.0);
             let by_lane = match job.scheme.quotient {
                 Quotient::GlobalReciprocal => {
                     s.divide(s.splat_float(1.0 / multiplier), scale.block)
                 }
-                Quotient::Divide => scale.total,
                 _ => s.divide(one, scale.total),
             };
             s.store_floats(by_lane, &mut by);
@@ -223,24 +208,32 @@ fn nv4_groups<S: Simd, const STEPS: bool>(
             let x = part(source, at * 16, S::LANES);
             let c = part_mut(codes, at * 8, S::LANES / 2);
             let stored = part_mut(scales, at, per_vector);
-            let finite = amax[first] < INFINITY && amax[second] < INFINITY;
-            if finite && ordinary(totals[first]) && ordinary(totals[second]) {
+            let usable = |i: usize| {
+                let suits = if STEPS {
+                    // Scale 0 is a rule of its own.
+                    bytes[i] != 0
+                } else {
+                    let total = totals[i];
+                    ordinary(total) && (!divide || divides(bf16_to_f32(amax[i]), total))
+                };
+                amax[i] < INFINITY && suits
+            };
+            if usable(first) && usable(second) {
                 stored[0] = bytes[first];
                 stored[per_vector - 1] = bytes[second];
                 let v = s.load(x);
+                let magnitude = magnitudes(s, v);
                 let code = if STEPS {
                     let tables = [&steps[bytes[first] as usize], &steps[bytes[second] as usize]];
-                    let code = s.count_above(magnitudes(s, v), tables);
-                    let sign = s.and(s.shr(v, 12), s.splat(8));
-                    let zero = s.splat(0);
-                    let sign = if fp4.clear { s.if_above(code, zero, sign, zero) } else { sign };
-                    s.or(code, sign)
+                    count_above(s, s.byte_tables(tables), magnitude)
                 } else {
-                    let divisor = Divisor { by: s.pair(by[first], by[second]), divide };
-                    let even = fp4_code(s, fp4, divisor.apply(s, s.even(v)));
-                    let odd = fp4_code(s, fp4, divisor.apply(s, s.odd(v)));
-                    s.merge(even, s.shl_int(odd, 16))
+                    let scale = s.pair(totals[first], totals[second]);
+                    let divisor = Divisor { by: s.pair(by[first], by[second]), scale, divide };
+                    let even = divisor.apply(s, s.even(magnitude));
+                    let odd = divisor.apply(s, s.odd(magnitude));
+                    fp4.codes(s, s.min(narrow_to_odd(s, even, odd), s.splat(0x4100)))
                 };
+                let code = fp4.signed(s, code, v);
                 s.store_nibbles(code, c, job.stream);
             } else {
                 job.encode_blocks(at, x, c, stored);
@@ -251,6 +244,21 @@ fn nv4_groups<S: Simd, const STEPS: bool>(
     }
 }
 
+/// How many of seven ascending steps each word is above, by binary search: step 3, then 1 or 5, then
+/// 0, 2, 4 or 6. A step's low byte is entry i of the table, its high byte entry 8 + i.
+#[inline(always)]
+fn count_above<S: Simd>(s: S, steps: S::W, v: S::W) -> S::W {
+    let at = step(s, steps, v, s.splat(0x0B03), 0x0D05, 0x0901);
+    let at = s.add(at, step(s, steps, v, at, 0x0101, 0xFEFF));
+    s.add(s.and(at, s.splat(7)), step(s, steps, v, at, 1, 0))
+}
+
+/// `yes` where a word is above the step that `at` points to, else `no`.
+#[inline(always)]
+fn step<S: Simd>(s: S, steps: S::W, v: S::W, at: S::W, yes: u16, no: u16) -> S::W {
+    s.if_above(v, s.look_bytes(steps, at), s.splat(yes), s.splat(no))
+}
+
 /// Scales of up to 16 blocks in 32-bit lanes.
 struct NvLanes<F> {
     /// E4M3 codes.
@@ -259,6 +267,16 @@ struct NvLanes<F> {
     block: F,
     /// Those times the second level.
     total: F,
+}
+
+/// The E4M3 code of a non-negative number in 32-bit lanes, not yet limited to the largest.
+#[inline(always)]
+fn scale_code<S: Simd>(s: S, value: S::F) -> S::F {
+    let rounded = s.add_int(round_int(s, value, 20), s.splat_int(-((E4M3.lowest - 1) << 23)));
+    let magic = s.splat_float(E4M3.magic);
+    let subnormal = s.sub_int(s.add_float(value, magic), magic);
+    let least = s.splat_int(E4M3.lowest << 23);
+    s.if_above_int(least, value, subnormal, s.shr_int(rounded, 20))
 }
 
 /// `nv_scale` and `nv_total` lane by lane, for finite amax.
@@ -272,7 +290,7 @@ fn nv_scales<S: Simd>(s: S, nv: &NvScale, amax: S::F, multiplier: f32) -> NvLane
     let unfloored = if nv.global == Global::None { sixth } else { s.divide(sixth, by) };
     // Non-negative floats are ordered as their bits.
     let value = s.max_int(unfloored, s.splat_float(nv.floor));
-    let code = fp8_code(s, E4M3, value);
+    let code = scale_code(s, value);
     let mut code = s.min_int(code, s.splat_int(E4M3.largest));
     if let Some(zero) = nv.zero_code {
         code = s.if_above_int(unfloored, s.splat_int(0), code, s.splat_int(i32::from(zero)));
