@@ -207,6 +207,7 @@ impl Simd for Avx2 {
     }
 
     intrinsics! {
+        prefetch(address: *const u16) -> () { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
         fence() -> () { _mm_sfence() }
         splat(word: u16) -> __m256i { _mm256_set1_epi16(word.cast_signed()) }
         and(a: __m256i, b: __m256i) -> __m256i { _mm256_and_si256(a, b) }

@@ -286,6 +286,7 @@ impl<const VBMI: bool> Simd for Avx512<VBMI> {
     }
 
     intrinsics! {
+        prefetch(address: *const u16) -> () { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
         fence() -> () { _mm_sfence() }
         splat(word: u16) -> __m512i { _mm512_set1_epi16(word.cast_signed()) }
         and(a: __m512i, b: __m512i) -> __m512i { _mm512_and_si512(a, b) }

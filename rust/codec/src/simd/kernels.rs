@@ -57,6 +57,17 @@ impl Fp8 {
     }
 }
 
+/// Asks for the next group while this one is worked on: kernels that pass twice over a group would
+/// else wait for memory in their first pass and leave it idle in their second.
+#[inline(always)]
+fn prefetch<S: Simd>(s: S, x: &[u16], ahead: usize) {
+    let mut i = 0;
+    while i < x.len() {
+        s.prefetch(x.as_ptr().wrapping_add(ahead + i));
+        i += 32;
+    }
+}
+
 /// Nearest even at bit `drop` of 32-bit lanes.
 #[inline(always)]
 fn round_int<S: Simd>(s: S, bits: S::F, drop: i32) -> S::F {

@@ -140,6 +140,10 @@ impl Simd for Neon {
         }
     }
 
+    // Its prefetch is not in stable Rust.
+    #[inline(always)]
+    fn prefetch(self, _address: *const u16) {}
+
     #[inline(always)]
     fn fence(self) {}
 

@@ -26,6 +26,8 @@ pub(super) trait Simd: Copy {
     fn store_bytes(self, v: Self::W, bytes: &mut [u8], stream: bool);
     /// The low nibble of each word, whose other bits are zero.
     fn store_nibbles(self, v: Self::W, bytes: &mut [u8], stream: bool);
+    /// Asks for what will be read; any address may be given.
+    fn prefetch(self, address: *const u16);
     /// Makes streamed stores visible before later ones.
     fn fence(self);
 

@@ -3,7 +3,7 @@
 use super::fp4::{nv4, power4};
 use super::{
     Fp8, INT8, POWER4, POWER8, POWER8_WIDE, SCALED8, SCALED8_WIDE, Simd, WIDE, moves_exponents,
-    part, part_mut,
+    part, part_mut, prefetch,
 };
 use crate::element::Element;
 use crate::float::{Rounding, bf16_to_f32};
@@ -72,6 +72,7 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
             let x = part(source, at.wrapping_mul(block), block);
             let c = part_mut(codes, at.wrapping_mul(bytes), bytes);
             let stored = part_mut(scales, at.wrapping_mul(size), size);
+            prefetch(s, x, if block < 128 { 1024 } else { 8 * block });
             let done = match FAMILY {
                 POWER8 | POWER8_WIDE => power8::<S, FAMILY>(s, job, power, most[i], x, c, stored),
                 POWER4 => power4(s, job, power, most[i], x, c, stored),

@@ -1,7 +1,7 @@
 //! bf16 to E2M1: power-of-two scales per 16 and more, and NVFP4's E4M3 scales per 16.
 
 use super::encode::{Divisor, INFINITY, PowerRow, magnitudes, narrow_to_odd, shifted};
-use super::{E4M3, Simd, part, part_mut, round_int};
+use super::{E4M3, Simd, part, part_mut, prefetch, round_int};
 use crate::element::ZeroSign;
 use crate::float::{Grid, Rounding, bf16_to_f32};
 use crate::job::{Job, NvSteps, divides, nv_steps, ordinary};
@@ -222,6 +222,7 @@ fn nv4_groups<S: Simd, const STEPS: bool>(
                 stored[0] = bytes[first];
                 stored[per_vector - 1] = bytes[second];
                 let v = s.load(x);
+                prefetch(s, x, 1024);
                 let magnitude = magnitudes(s, v);
                 let code = if STEPS {
                     let tables = [&steps[bytes[first] as usize], &steps[bytes[second] as usize]];
