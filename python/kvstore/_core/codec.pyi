@@ -5,7 +5,7 @@ Numbers to bytes. See `kvstore.codec` for the typed face of this module.
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["GqaPage", "Packer", "cast", "class_stride", "decode", "e8m0_decode", "e8m0_encode", "elements", "encode", "formats", "level", "levels", "lossless_bound", "lossless_words", "move_entries", "pack", "page_bytes", "planes_join", "planes_split", "presets", "scale_plane_bytes", "scales_apply", "scales_undo", "sizes", "uncast", "unpack"]
+__all__ = ["GqaPage", "Packer", "cast", "class_stride", "decode", "e8m0_decode", "e8m0_encode", "elements", "encode", "formats", "level", "levels", "lossless_bound", "lossless_words", "move_entries", "pack", "page_bytes", "planes_join", "planes_split", "presets", "scale_plane_bytes", "scales_apply", "scales_undo", "sizes", "traffic", "uncast", "unpack"]
 
 @final
 class GqaPage:
@@ -155,6 +155,11 @@ def scales_undo(layout: str, laid: Any, rows: SupportsIndex, groups: SupportsInd
 def sizes(preset: str, rows: SupportsIndex, cols: SupportsIndex) -> tuple[int, int, int]:
     """
     Bytes of codes, scales and minima for rows x cols.
+    """
+
+def traffic(source: Any, times: SupportsIndex, out: Any, level: str | None) -> None:
+    """
+    Each 64 bytes of `source`, `times` times, streamed: a decode's traffic without arithmetic.
     """
 
 def uncast(name: str, codes: Any, out: Any) -> None:

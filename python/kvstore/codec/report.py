@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstore import codec
+from kvstore.codec._picture import draw
+from kvstore.codec._rows import Row
+from kvstore.codec._tensors import SUFFIXES, from_bf16, read, to_bf16
 
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint16]
@@ -46,19 +48,6 @@ DEFAULT = [
     "kivi_k.int2",
     "kivi_v.int2",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One scheme on one data set."""
-
-    data: str
-    preset: str
-    bits_per_element: float
-    # 10 log10 of signal over error power.
-    sqnr_db: float
-    # Mean of |error| / |x| over elements above 1% of the root mean square.
-    relative_error: float
 
 
 def gaussian(rng: np.random.Generator, rows: int, cols: int) -> Floats:
@@ -94,35 +83,6 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int], Floats]] = {
 }
 
 
-def to_bf16(x: Floats) -> Words:
-    """bf16 bits, nearest even."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16)
-
-
-def from_bf16(words: Words) -> Floats:
-    """fp32 of bf16 bits."""
-    return (words.astype(np.uint32) << 16).view(np.float32)
-
-
-def read(path: Path, dtype: str | None) -> Words:
-    """A tensor file (.npy, the first array of .npz) as bf16 rows; 16-bit integers are bits."""
-    loaded = np.load(path, allow_pickle=False)
-    array = loaded if isinstance(loaded, np.ndarray) else loaded[loaded.files[0]]
-    if array.ndim == 0 or array.size == 0:
-        raise ValueError(f"{path}: shape {array.shape} given, at least one row wanted")
-    array = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
-    if array.dtype.itemsize == 2 and array.dtype.kind in "uiV":
-        words: Words = array.view(np.uint16)
-        if dtype == "fp16":
-            return to_bf16(words.view(np.float16).astype(np.float32))
-        return words
-    if array.dtype.kind != "f":
-        raise ValueError(f"{path}: {array.dtype} given, floats or bf16 bits wanted")
-    return to_bf16(array.astype(np.float32))
-
-
 def measure(data: str, words: Words, preset: str) -> Row | None:
     """One row, or None where the preset does not fit the shape of the data."""
     found = codec.preset(preset)
@@ -147,64 +107,12 @@ def measure(data: str, words: Words, preset: str) -> Row | None:
     return Row(data, preset, coded.nbytes * 8 / words.size, sqnr, relative)
 
 
-def _family(row: Row) -> str:
-    return row.preset.split(".")[0].split("_")[0]
-
-
-def draw(rows: list[Row], path: Path, source: str) -> None:
-    """SQNR over bits per element, one panel per data set."""
-    # Imported by name: it is an extra that the types are checked without.
-    importlib.import_module("matplotlib").use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-
-    names = list(dict.fromkeys(row.data for row in rows))
-    across = 2 if len(names) > 1 else 1
-    down = -(-len(names) // across)
-    figure, panels = pyplot.subplots(
-        down, across, figsize=(6.6 * across, 4.6 * down), sharex=True, sharey=True, squeeze=False
-    )
-    families = list(dict.fromkeys(_family(row) for row in rows))
-    for panel, name in zip(panels.flat, names, strict=False):
-        for index, family in enumerate(families):
-            mine = [r for r in rows if r.data == name and _family(r) == family]
-            panel.scatter(
-                [r.bits_per_element for r in mine],
-                [r.sqnr_db for r in mine],
-                label=family,
-                color=f"C{index}",
-            )
-        best: dict[int, Row] = {}
-        for row in (r for r in rows if r.data == name):
-            bits = round(row.bits_per_element * 2)
-            if bits not in best or row.sqnr_db > best[bits].sqnr_db:
-                best[bits] = row
-        for row in best.values():
-            panel.annotate(
-                row.preset,
-                (row.bits_per_element, row.sqnr_db),
-                fontsize=7,
-                ha="right" if row.bits_per_element > 7 else "left",
-                xytext=(-6 if row.bits_per_element > 7 else 5, 4),
-                textcoords="offset points",
-            )
-        panel.set_title(name)
-        panel.grid(alpha=0.3)
-    for panel in panels[-1]:
-        panel.set_xlabel("bits per element, scales included")
-    for line in panels:
-        line[0].set_ylabel("SQNR (dB)")
-    panels[0][-1].legend(loc="lower right", fontsize=8)
-    figure.suptitle("Quality of each scheme on bf16 data (best per bit width named)")
-    figure.text(0.01, 0.01, source, fontsize=7)
-    figure.tight_layout(rect=(0, 0.02, 1, 1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("file", nargs="?", type=Path, help=".npy or .npz; floats or bf16 bits")
+    parser.add_argument(
+        "file", nargs="?", type=Path, help=f"{', '.join(SUFFIXES)}: floats or bf16 bits"
+    )
+    parser.add_argument("--tensor", metavar="NAME", help="which one, where FILE holds several")
     parser.add_argument(
         "--dtype", choices=["bf16", "fp16"], help="what 16-bit integers in FILE are"
     )
@@ -226,7 +134,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _data(args: argparse.Namespace) -> Iterator[tuple[str, Words]]:
     if args.file is not None:
-        yield args.file.name, read(args.file, args.dtype)
+        name = args.file.name if args.tensor is None else f"{args.file.name}: {args.tensor}"
+        yield name, read(args.file, args.dtype, args.tensor)
         return
     names = list(DISTRIBUTIONS) if args.distribution == "all" else [args.distribution]
     for name in names:
@@ -240,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
     rows: list[Row] = []
     lossless: list[dict[str, Any]] = []
     try:
+        if args.file is None and args.tensor is not None:
+            raise ValueError("--tensor: FILE wanted with it")
         if args.rows < 1 or args.cols < 4:
             raise ValueError(
                 f"--rows, --cols: {args.rows}, {args.cols} given, at least 1 and 4 wanted"

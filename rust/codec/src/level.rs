@@ -7,6 +7,7 @@ use crate::job::{Family, Job};
 use crate::planes;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd;
+use crate::traffic::traffic_scalar;
 
 /// The environment variable that forces a level: `scalar`, `neon`, `avx2`, `avx512`,
 /// `avx512vbmi`.
@@ -39,6 +40,8 @@ pub(crate) struct Kernels {
     pub(crate) split: fn(&[u16], &mut [u8], &mut [u8]),
     /// Low and high bytes to words.
     pub(crate) join: fn(&[u8], &[u8], &mut [u16]),
+    /// Each line as often as the target is larger; whether past the cache.
+    pub(crate) traffic: fn(&[u8], &mut [u16], bool),
 }
 
 static SCALAR: Kernels = Kernels {
@@ -47,6 +50,7 @@ static SCALAR: Kernels = Kernels {
     decode: |job, _, codes, scales, target| job.decode_blocks(0, codes, scales, target),
     split: planes::split_scalar,
     join: planes::join_scalar,
+    traffic: |source, target, _| traffic_scalar(source, target),
 };
 
 impl Level {

@@ -17,6 +17,7 @@ pub mod scheme;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 pub mod swizzle;
+mod traffic;
 
 pub use convert::{Coded, Encoded, decode, encode};
 pub use element::{Cast, Element, Overflow, ZeroSign};
@@ -26,3 +27,4 @@ pub use float::{
 };
 pub use level::{LEVEL_VARIABLE, Level};
 pub use options::{BYTES_PER_THREAD, Options, STREAM_ALIGNMENT, STREAM_BYTES, Stores};
+pub use traffic::traffic;

@@ -599,6 +599,22 @@ pub(crate) mod codec {
         py.detach(|| planes::join(bytes, out, &options)).map_err(value_error)
     }
 
+    /// Each 64 bytes of `source`, `times` times, streamed: a decode's traffic without arithmetic.
+    #[pyfunction]
+    fn traffic(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        times: usize,
+        out: &Bound<'_, PyAny>,
+        level: Option<&str>,
+    ) -> PyResult<()> {
+        let options = options(level, 1, "stream")?;
+        let (source, out) = (Bytes::new(source, "source")?, Bytes::writable(out, "out")?);
+        disjoint(&[&out], &[&source])?;
+        let (source, out) = (source.slice()?, out.slice_mut()?);
+        py.detach(|| kvstore_codec::traffic(source, times, out, &options)).map_err(value_error)
+    }
+
     /// The longest frame of `words` 16-bit numbers.
     #[pyfunction]
     fn lossless_bound(words: usize) -> usize {

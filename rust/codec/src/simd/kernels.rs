@@ -7,9 +7,11 @@ mod decode;
 mod encode;
 mod fp4;
 mod fp8;
+mod traffic;
 
 pub(super) use decode::{decode, join};
 pub(super) use encode::{encode, split};
+pub(super) use traffic::traffic;
 
 use super::vector::{Simd, part, part_mut};
 

@@ -58,6 +58,11 @@ macro_rules! level {
                 kernels::join(t, low, high, words);
             }
 
+            #[target_feature(enable = $features)]
+            fn traffic(t: $token, source: &[u8], target: &mut [u16], stream: bool) {
+                kernels::traffic(t, source, target, stream);
+            }
+
             fn token() -> $token {
                 <$token>::new().expect("a level's table is only handed out where the CPU has it")
             }
@@ -72,6 +77,10 @@ macro_rules! level {
                 split: |words, low, high| unsafe { split(token(), words, low, high) },
                 // SAFETY: the token proves the features.
                 join: |low, high, words| unsafe { join(token(), low, high, words) },
+                // SAFETY: the token proves the features.
+                traffic: |source, target, stream| unsafe {
+                    traffic(token(), source, target, stream);
+                },
             };
         }
         use $module::TABLE as $table;

@@ -11,7 +11,7 @@ use crate::scheme::{Global, Scale, nv_total};
 const TABLE_BLOCKS: usize = 1024;
 
 /// Elements of a piece: streamed results are written to two places in turn, a KiB each.
-const PIECE: usize = 512;
+pub(super) const PIECE: usize = 512;
 
 #[inline(always)]
 pub(in crate::simd) fn decode<S: Simd>(
