@@ -210,8 +210,17 @@ fn threads_and_streamed_stores_change_no_byte() {
         (0..rows * cols).map(|i| (i as u32).wrapping_mul(0x9E37_79B1) as u16).collect();
     // 64-byte aligned destinations inside larger buffers.
     let aligned = |bytes: &[u8]| bytes.as_ptr().align_offset(64);
-    for name in ["fp8_e4m3.ue8m0.64", "mxfp4.floor", "nvfp4", "kivi_v.int4", "int8.per_token_head"]
-    {
+    let names = [
+        "fp8_e4m3.ue8m0.64",
+        "fp8_e4m3.raw_f32.128",
+        "fp8_e4m3.static",
+        "mxfp4.floor",
+        "nvfp4",
+        "nvfp4.global",
+        "kivi_v.int4",
+        "int8.per_token_head",
+    ];
+    for name in names {
         let preset = presets::named(name).unwrap();
         let case = Case { preset, cols, rows };
         let sizes = preset.scheme.sizes(rows, cols).unwrap();
@@ -237,6 +246,40 @@ fn threads_and_streamed_stores_change_no_byte() {
             let out = Target::Bf16(&mut target[at..at + rows * cols]);
             decode(&preset.scheme, coded, cols, case.given(), out, &options).unwrap();
             assert!(target[at..at + rows * cols] == back, "{name}");
+        }
+    }
+}
+
+#[test]
+fn streamed_rows_of_any_length_are_the_specification_s() {
+    let shapes = [
+        ("nvfp4", 16),
+        ("nvfp4", 48),
+        ("nvfp4.global", 48),
+        ("mxfp4.floor", 96),
+        ("fp4.ue8m0.128.deepgemm", 384),
+        ("fp8_e4m3.ue8m0.32", 32),
+        ("fp8_e4m3.ue8m0.32", 96),
+        ("fp8_e4m3.static", 160),
+        ("fp8_e5m2.static", 1056),
+        ("int8.per_token_head", 160),
+    ];
+    for (name, cols) in shapes {
+        let case = Case { preset: presets::named(name).unwrap(), cols, rows: 501 };
+        let len = case.rows * cols;
+        let words: Vec<u16> =
+            (0..len).map(|i| (i as u32).wrapping_mul(0x9E37_79B1) as u16).collect();
+        let bytes = case.encode(&words, 0, &SCALAR);
+        let wanted = case.decode(&bytes, 0, &SCALAR);
+        let [codes, scales, mins] = &bytes;
+        for options in simd_levels() {
+            let options = Options { stores: Stores::Stream, ..options };
+            let mut target = vec![0u16; len + 32];
+            let at = target.as_ptr().align_offset(64);
+            let out = Target::Bf16(&mut target[at..at + len]);
+            let coded = Coded { codes, scales, mins };
+            decode(&case.preset.scheme, coded, cols, case.given(), out, &options).unwrap();
+            assert!(target[at..at + len] == wanted, "{name} {cols} {options:?}");
         }
     }
 }
