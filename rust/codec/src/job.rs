@@ -229,8 +229,8 @@ pub(crate) fn ordinary(scale: f32) -> bool {
     scale >= SMALLEST && scale <= LARGEST
 }
 
-/// Whether kernels may divide `amax` and what is below it by `scale` as
-/// [`Divisor`](crate::simd) does: nothing on the way leaves fp32's normal range.
+/// Whether kernels may divide `amax` and what is below it by `scale` through the reciprocal: nothing
+/// that matters on the way leaves fp32's normal range.
 #[inline(always)]
 #[expect(
     clippy::manual_range_contains,

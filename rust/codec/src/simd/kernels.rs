@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod fp4;
 mod fp8;
+mod linear;
 mod traffic;
 
 pub(super) use decode::{decode, join};

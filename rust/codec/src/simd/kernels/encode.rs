@@ -1,14 +1,14 @@
-//! bf16 to codes: the loop over blocks, 8-bit floats and integers, byte planes.
+//! bf16 to codes: the loop over blocks, 8-bit floats with power-of-two scales, byte planes.
 
 use super::fp4::{nv4, power4};
+use super::linear::{Scales, int8, scaled8};
 use super::{
     Fp8, INT8, POWER4, POWER8, POWER8_WIDE, SCALED8, SCALED8_WIDE, Simd, WIDE, moves_exponents,
     part, part_mut, prefetch,
 };
 use crate::element::Element;
-use crate::float::{Rounding, bf16_to_f32};
-use crate::job::{Family, Job, divides, ordinary};
-use crate::scheme::{Floor, Quotient, Scale, ScaleArith, bf16_addend};
+use crate::job::{Family, Job};
+use crate::scheme::{Scale, bf16_addend};
 
 pub(super) const INFINITY: u16 = 0x7F80;
 
@@ -63,7 +63,7 @@ fn blocks<S: Simd, const FAMILY: u8, const N: usize>(
         let most = maxima(s, part(source, index * block, group * block), block, group);
         let row = match FAMILY {
             SCALED8 | SCALED8_WIDE | INT8 => Scales::of(s, job, index, most),
-            _ => Scales { scale: [0.0; 16], by: [0.0; 16] },
+            _ => Scales::NONE,
         };
         let mut i = 0;
         while i < group {
@@ -118,7 +118,7 @@ fn maxima<S: Simd>(s: S, x: &[u16], block: usize, group: usize) -> [u16; 8] {
 
 /// Stores a scale little-endian.
 #[inline(always)]
-fn put_f32(stored: &mut [u8], value: f32) {
+pub(super) fn put_f32(stored: &mut [u8], value: f32) {
     if let [a, b, c, d] = stored {
         [*a, *b, *c, *d] = value.to_le_bytes();
     }
@@ -215,13 +215,13 @@ fn power8<S: Simd, const FAMILY: u8>(
 
 /// 8-bit codes with the signs of the words `v`.
 #[inline(always)]
-fn signed<S: Simd>(s: S, code: S::W, v: S::W) -> S::W {
+pub(super) fn signed<S: Simd>(s: S, code: S::W, v: S::W) -> S::W {
     s.or(code, s.and(s.shr(v, 8), s.splat(0x80)))
 }
 
 /// Codes of magnitudes given as bf16, whose last bit may stand for all that follows it.
 #[inline(always)]
-fn fp8_codes<S: Simd, const FAMILY: u8>(s: S, y: S::W) -> S::W {
+pub(super) fn fp8_codes<S: Simd, const FAMILY: u8>(s: S, y: S::W) -> S::W {
     let format = const { Fp8::of(FAMILY) };
     let drop = 7 - format.mantissa;
     let lowest = (format.lowest << 7) as u16;
@@ -251,142 +251,6 @@ fn e5m2_subnormal<S: Simd>(s: S, v: S::W) -> S::W {
         i += 1;
     }
     code
-}
-
-/// x / scale or x times a factor, in the scheme's own arithmetic.
-#[derive(Clone, Copy)]
-pub(super) struct Divisor<F> {
-    /// What is multiplied by; for a division the reciprocal of the scale.
-    pub(super) by: F,
-    /// What is divided by.
-    pub(super) scale: F,
-    pub(super) divide: bool,
-}
-
-impl<F: Copy> Divisor<F> {
-    #[inline(always)]
-    pub(super) fn apply<S: Simd<F = F>>(self, s: S, x: F) -> F {
-        if self.divide { s.quotient(x, self.scale, self.by) } else { s.multiply(x, self.by) }
-    }
-}
-
-/// fp32 scales of up to eight blocks.
-struct Scales {
-    scale: [f32; 16],
-    /// What numbers are multiplied by; for a division the scales' reciprocals.
-    by: [f32; 16],
-}
-
-impl Scales {
-    /// The scales of the blocks from `index` on, whose largest magnitudes are `most`.
-    #[inline(always)]
-    fn of<S: Simd>(s: S, job: &Job<'_>, index: usize, most: [u16; 8]) -> Self {
-        let mut found = Self { scale: [0.0; 16], by: [0.0; 16] };
-        let Scale::Linear(linear) = job.scheme.scale else {
-            let mut i = 0;
-            while i < 8 {
-                found.scale[i] = job.given_scale(index + i);
-                found.by[i] = 1.0 / found.scale[i];
-                i += 1;
-            }
-            return found;
-        };
-        // `linear_scale` lane by lane: non-negative floats are ordered as their bits.
-        let [a, b, c, d, e, f, g, h] = most;
-        let amax = s.widen(&[a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let amax = match linear.floor {
-            Floor::Amax(floor) => s.max_int(amax, s.splat_float(floor)),
-            _ => amax,
-        };
-        let scale = match linear.arith {
-            ScaleArith::Divide => s.divide(amax, s.splat_float(linear.max)),
-            ScaleArith::Reciprocal => s.multiply(amax, s.splat_float(1.0 / linear.max)),
-        };
-        let scale = match linear.floor {
-            Floor::Scale(floor) => s.max_int(scale, s.splat_float(floor)),
-            _ => scale,
-        };
-        let by = match job.scheme.quotient {
-            Quotient::Divide | Quotient::Reciprocal => s.divide(s.splat_float(1.0), scale),
-            Quotient::MaxOverAmax | Quotient::GlobalReciprocal => {
-                s.divide(s.splat_float(linear.max), amax)
-            }
-        };
-        s.store_floats(scale, &mut found.scale);
-        s.store_floats(by, &mut found.by);
-        found
-    }
-
-    /// Stores scale `i`; its divisor, or `None` where it or `amax` is not ordinary.
-    #[inline(always)]
-    fn divisor<S: Simd>(
-        &self,
-        s: S,
-        job: &Job<'_>,
-        i: usize,
-        amax: u16,
-        stored: &mut [u8],
-    ) -> Option<Divisor<S::F>> {
-        let scale = self.scale[i];
-        let divide = job.scheme.quotient == Quotient::Divide;
-        if amax >= INFINITY || !ordinary(scale) || divide && !divides(bf16_to_f32(amax), scale) {
-            return None;
-        }
-        put_f32(stored, scale);
-        Some(Divisor { by: s.splat_float(self.by[i]), scale: s.splat_float(scale), divide })
-    }
-}
-
-#[inline(always)]
-fn scaled8<S: Simd, const FAMILY: u8>(
-    s: S,
-    job: &Job<'_>,
-    divisor: Divisor<S::F>,
-    x: &[u16],
-    codes: &mut [u8],
-) -> bool {
-    let mut i = 0;
-    while i < x.len() {
-        let v = s.load(part(x, i, S::LANES));
-        let magnitude = magnitudes(s, v);
-        let even = divisor.apply(s, s.even(magnitude));
-        let odd = divisor.apply(s, s.odd(magnitude));
-        let code = fp8_codes::<S, FAMILY>(s, narrow_to_odd(s, even, odd));
-        s.store_bytes(signed(s, code, v), part_mut(codes, i, S::LANES), job.stream);
-        i += S::LANES;
-    }
-    true
-}
-
-/// The upper halves of fp32, with the last bit set where the lower half is not zero: enough to round
-/// once more to fewer bits as if from fp32.
-#[inline(always)]
-pub(super) fn narrow_to_odd<S: Simd>(s: S, even: S::F, odd: S::F) -> S::W {
-    let high = s.merge(s.shr_int(even, 16), odd);
-    let low = s.merge(even, s.shl_int(odd, 16));
-    s.or(high, s.any_bit(low, 0xFFFF))
-}
-
-/// An integer from -128 to 127 in 32-bit lanes.
-#[inline(always)]
-fn int8_code<S: Simd>(s: S, truncate: bool, quotient: S::F) -> S::F {
-    let integer = if truncate { s.to_int_truncate(quotient) } else { s.to_int_nearest(quotient) };
-    s.min_int(s.max_int(integer, s.splat_int(-128)), s.splat_int(127))
-}
-
-#[inline(always)]
-fn int8<S: Simd>(s: S, job: &Job<'_>, divisor: Divisor<S::F>, x: &[u16], codes: &mut [u8]) -> bool {
-    let truncate = job.scheme.cast.rounding == Rounding::Truncate;
-    let mut i = 0;
-    while i < x.len() {
-        let v = s.load(part(x, i, S::LANES));
-        let c = part_mut(codes, i, S::LANES);
-        let even = int8_code(s, truncate, divisor.apply(s, s.even(v)));
-        let odd = int8_code(s, truncate, divisor.apply(s, s.odd(v)));
-        s.store_bytes(s.merge(even, s.shl_int(odd, 16)), c, job.stream);
-        i += S::LANES;
-    }
-    true
 }
 
 /// Words to byte planes.

@@ -1,6 +1,7 @@
 //! bf16 to E2M1: power-of-two scales per 16 and more, and NVFP4's E4M3 scales per 16.
 
-use super::encode::{Divisor, INFINITY, PowerRow, magnitudes, narrow_to_odd, shifted};
+use super::encode::{INFINITY, PowerRow, magnitudes, shifted};
+use super::linear::{Divisor, narrow_to_odd};
 use super::{E4M3, Simd, part, part_mut, prefetch, round_int};
 use crate::element::ZeroSign;
 use crate::float::{Grid, Rounding, bf16_to_f32};
