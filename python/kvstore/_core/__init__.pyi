@@ -5,13 +5,13 @@ The compiled part of the `kvstore` package.
 from . import codec as codec
 from _typeshed import SupportsGetItem
 from collections.abc import Coroutine, Generator, Iterator
-from kvstore.types import Blocks, Bodies, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
+from kvstore.types import Blocks, Bodies, Bytes, Costs, ExtraKeys, Keys, Lengths, Parents, Paths, Places, Seconds, Size, TokenIds, Weights, Writable
 from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, final
 from typing_extensions import CapsuleType
 
-__all__ = ["Answers", "Architecture", "ArenaRange", "Batch", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Mirror", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "Worker", "architectures", "capacity_blocks", "check", "clear_namespaces", "close_all", "existing_limits", "inspect", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
+__all__ = ["Answers", "Architecture", "ArenaRange", "Batch", "Blake3", "Explanation", "FieldDifference", "Group", "Keyed", "KeyedLease", "KeyedMatch", "Layout", "Lease", "Mirror", "Namespace", "Plan", "ResumePlan", "Status", "Statuses", "Store", "Trace", "Usage", "View", "Worker", "architectures", "capacity_blocks", "check", "clear_namespaces", "close_all", "existing_limits", "inspect", "keep", "open", "parse_size", "read_trace", "records", "resume_plan", "simulate", "trace_info", "usage_tokens", "codec"]
 
 @final
 class Answers:
@@ -173,6 +173,21 @@ class Batch:
         """
         Waits until every item has its answer, for up to timeout seconds (60 when None). True if
         all have.
+        """
+
+@final
+class Blake3:
+    """
+    A BLAKE3 hash of bytes that come in pieces. The interpreter is free while a piece is hashed.
+    """
+    def __new__(cls, /) -> Blake3: ...
+    def digest(self, /) -> bytes:
+        """
+        The 32 bytes of the hash of all that was added.
+        """
+    def update(self, /, data: Bytes) -> None:
+        """
+        Adds the bytes of an object: a bytes-like one, an array or a CPU tensor, C-contiguous.
         """
 
 @final
@@ -523,10 +538,11 @@ class Layout:
         The engine and record formats whose bytes these are.
         """
     @staticmethod
-    def from_hf_config(config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False) -> Layout:
+    def from_hf_config(config: Any, *, form: str = "transformers", dtype: str | None = None, draft: bool = False, block_tokens: SupportsIndex | None = None) -> Layout:
         """
         The layout of a transformers configuration: an object, a dict, a config.json or a folder
-        that holds one. Raises kvstore.layouts.CannotPlace with the field that has no place.
+        that holds one. block_tokens is the length of a block, a multiple of the alignment; the
+        form's own when None. Raises kvstore.layouts.CannotPlace with the field that has no place.
         """
     def group_bytes(self, /, n: SupportsIndex, *, padded: bool = False, held: bool = False) -> list[int]:
         """
@@ -629,6 +645,10 @@ class Layout:
     def window_bytes_at(self, /, n: SupportsIndex, *, padded: bool = False, held: bool = False) -> int:
         """
         Bytes of all window groups at n tokens: min(n, w - 1) rows, or min(n, w) with held=True.
+        """
+    def with_block_tokens(self, /, block_tokens: SupportsIndex) -> Layout:
+        """
+        The same layout with blocks of another length: a positive multiple of the alignment.
         """
 
 @final

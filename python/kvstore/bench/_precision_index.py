@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstore import codec
-from kvstore.codec.report import from_bf16, to_bf16
+from kvstore.codec._tensors import from_bf16, to_bf16
 from kvstore.models import MlaCache, MlaDecoder, demo
 from kvstore.models.mla import rotate
 from kvstore.models.mla_weights import LayerWeights

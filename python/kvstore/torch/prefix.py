@@ -16,6 +16,8 @@ from kvstore.torch.binding import bind
 from kvstore.torch.describe import describe
 from kvstore.torch.errors import Unsupported
 from kvstore.torch.policy import Policy
+from kvstore.torch.pool import DevicePool
+from kvstore.torch.reading import read_host, read_pool
 from kvstore.torch.recorder import Recorder, Saved
 from kvstore.torch.unchanged import signature
 from kvstore.torch.weights import fingerprint
@@ -52,6 +54,8 @@ class PrefixCache:
       in, so only chunks of one block make the rows of a shared prefix independent of what follows.
     - policy: which resume points are kept (`Policy.default` of the layout).
     - ack, ttl: those of `Namespace.put`.
+    - pool_slots: bodies that a `DevicePool` keeps on the model's device, marked in ``store.mirror``
+      under ``worker``: blocks found there are not read from the store again (0: no pool).
 
     Raises Unsupported for a model whose cache cannot be kept or goes on wrongly.
     """
@@ -70,6 +74,8 @@ class PrefixCache:
         ack: str | None = None,
         ttl: float | None = None,
         deterministic: bool = False,
+        pool_slots: int = 0,
+        worker: int = 0,
     ) -> None:
         options = {"form": form} if form is not None else {}
         self.binding = bind(model, block_tokens=block_tokens, **options)
@@ -87,6 +93,10 @@ class PrefixCache:
             allow_weights_by_name=weights.kind == "name",
             **describe(model),
         )
+        self.pool: DevicePool | None = None
+        if pool_slots:
+            device = self.binding.device
+            self.pool = DevicePool(store, self.namespace, pool_slots, device, worker=worker)
         self._signature = signature(self.binding.module)
         self._options: dict[str, Any] = {"ack": ack, "ttl": ttl}
 
@@ -129,12 +139,10 @@ class PrefixCache:
         allow_approximate: bool,
     ) -> tuple[Any, kvstore.Plan]:
         self.check_unchanged()
-        plan = self.namespace.match(ids, extra_keys, allow_approximate=allow_approximate)
-        buffer = torch.empty(plan.read_bytes, dtype=torch.uint8)
-        plan = self.namespace.get_into(plan, buffer)
+        read = read_host if self.pool is None else functools.partial(read_pool, self.pool)
+        plan, bodies, windows, checkpoint = read(self.namespace, ids, extra_keys, allow_approximate)
         if plan.usable == 0:
             return self.binding.new_cache(), plan
-        bodies, windows, checkpoint = self._cut(plan, buffer)
         objects = self.binding.objects
         if plan.replay_start == plan.usable:
             rows = objects.restored(bodies, windows, checkpoint, plan.usable)
@@ -145,18 +153,10 @@ class PrefixCache:
         with torch.inference_mode(False), torch.no_grad():
             return self.binding.replay(tokens, rows, plan.mode, start, end), plan
 
-    def _cut(self, plan: kvstore.Plan, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """The bodies, windows and checkpoint that `get_into` wrote one after the other."""
-        layout, at = self.layout, 0
-        cut = []
-        for count, nbytes in (
-            (plan.bodies[1] - plan.bodies[0], layout.body_bytes),
-            (plan.windows[1] - plan.windows[0], layout.window_bytes),
-            (int(plan.checkpoint is not None), layout.checkpoint_bytes),
-        ):
-            cut.append(buffer[at : at + count * nbytes].view(count, nbytes))
-            at += count * nbytes
-        return cut
+    def close(self) -> None:
+        """Gives up the device pool, if there is one; what is stored stays."""
+        if self.pool is not None:
+            self.pool.close()
 
     def session(self, input_ids: Ids, **options: Any) -> Session:
         """A prompt whose prefix is restored, and whose new blocks are stored as they are computed.
