@@ -35,7 +35,15 @@ def test_every_file_and_symbol_of_the_tour_exists(file: str, symbols: list[str])
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "ARCHITECTURE.md", "FORMAT.md", "CONTRIBUTING.md", "docs/tour.md"]
+    "page",
+    [
+        "README.md",
+        "ARCHITECTURE.md",
+        "FORMAT.md",
+        "CONTRIBUTING.md",
+        "docs/tour.md",
+        "docs/torch.md",
+    ],
 )
 def test_every_path_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
@@ -43,7 +51,9 @@ def test_every_path_that_a_page_names_exists(page: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "FORMAT.md", "docs/tour.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "ARCHITECTURE.md", "FORMAT.md", "docs/tour.md", "docs/torch.md"]
+)
 def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
     here = ROOT / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)", here.read_text())
