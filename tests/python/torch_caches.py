@@ -8,6 +8,7 @@ from typing import Any
 
 import kvstore
 import torch
+from kvstore.models.deepseek import RowCache
 from kvstore.torch import Policy, PrefixCache
 from kvstore.torch.binding import Binding
 
@@ -64,7 +65,8 @@ class LiveCaches:
             chunk = self._ids[:, length - block : length]
             self._binding.forward(chunk, cache, length - block)
             self._kept[length] = cache
-        return copy.deepcopy(self._kept[length])
+        kept = self._kept[length]
+        return kept.copy() if isinstance(kept, RowCache) else copy.deepcopy(kept)
 
 
 def opened(path: Any, **options: Any) -> kvstore.Store:

@@ -12,7 +12,7 @@ import torch
 import kvstore
 from kvstore.torch.binding import Binding
 from kvstore.torch.objects import Fields, Place
-from kvstore.torch.policy import Policy
+from kvstore.torch.policy import Kept, Policy
 
 __all__ = ["Put", "Recorder", "Saved"]
 
@@ -28,7 +28,7 @@ class Saved:
     batches: list[kvstore.Batch] = field(default_factory=list)
     #: Tokens of the cache up to its last whole block.
     tokens: int = 0
-    #: What could not be stored though the policy asked for it: a resume point, and why.
+    #: What could not be stored though the policy asked for it: the block end in tokens, and why.
     skipped: dict[int, str] = field(default_factory=dict)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -156,14 +156,20 @@ class Recorder:
         self._put_checkpoints |= checkpoints.keys()
         self._done = whole
         self.saved.tokens = end
-        self._note_skipped(kept.checkpoints, end)
+        self._note_skipped(kept)
         self._forget(whole)
 
-    def _note_skipped(self, wanted: set[int], end: int) -> None:
-        if not self._layout.checkpoint_bytes:
-            return
-        for point in wanted - self._put_checkpoints:
-            if point <= end:
+    def _note_skipped(self, kept: Kept) -> None:
+        if self._layout.window_bytes:
+            found = self._start // self._block  # windows before are where the prefix came from
+            for block in kept.windows - self._put_windows:
+                if block >= found:
+                    self.saved.skipped[(block + 1) * self._block] = (
+                        "rows of this block's window had left the cache: save while blocks end, "
+                        "as a session does"
+                    )
+        if self._layout.checkpoint_bytes:
+            for point in kept.checkpoints - self._put_checkpoints:
                 self.saved.skipped[point] = (
                     "no chunk ended there: a state is there only while the cache ends with it"
                 )
