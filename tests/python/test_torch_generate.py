@@ -68,6 +68,32 @@ def test_same_tokens_under_inference_mode(store: kvstore.Store, family: str) -> 
     prefix.binding.forward(prompt(200)[:, usable:], cache, usable)
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_both_names_of_the_cache(store: kvstore.Store, name: str) -> None:
+    """transformers 5 calls it cache, versions before past_key_values, which 5 still takes."""
+    model = toy_model("llama", "float32", seed=1)
+    prefix = PrefixCache(store, model)
+    want = model.generate(prompt(200), do_sample=False, **NEW)
+    for usable in (0, 192):
+        with prefix.session(prompt(200)) as session:
+            assert session.plan.usable == usable
+            got = model.generate(prompt(200), do_sample=False, **NEW, **{name: session.cache})
+        assert torch.equal(got, want)
+        assert session.saved.tokens == 192
+
+
+def test_a_prefill_loop_of_ones_own(store: kvstore.Store) -> None:
+    """Chunks of any length, stored as they are computed; the same prompt then goes on from them."""
+    model = toy_model("gemma3_text", "float32", seed=1)
+    prefix = PrefixCache(store, model)
+    ids = prompt(300)
+    with prefix.session(ids, prefill=False) as session:
+        for start, end in ((0, 64), (64, 128), (128, 192), (192, 256), (256, 300)):
+            model(ids[:, start:end], cache=session.cache, use_cache=True)
+            assert session.saved.tokens == end // 64 * 64
+    assert prefix.restore(ids)[1] == 256
+
+
 def test_several_returned_sequences(store: kvstore.Store) -> None:
     got, want, _ = both(store, "llama", prompt(200), do_sample=True, num_return_sequences=3)
     assert torch.equal(got, want)
