@@ -35,10 +35,10 @@ class ReferenceBinding(Binding):
             if given is not None and given != own:
                 raise InvalidArgument(f"{name} = {given!r}: the model was built with {own!r}")
         self._empty = model.new_cache()
-        self.objects = Objects(self.layout, lambda group, layer: self._like(group, layer))
+        self.objects = Objects(self.layout, self._like)
 
     def _like(self, group: Group, layer: int) -> Fields:
-        return list(self._empty.rows[group.name, layer])
+        return list(self._empty.planes(group.name, layer))
 
     def new_cache(self) -> RowCache:
         return self._model.new_cache()
@@ -47,7 +47,7 @@ class ReferenceBinding(Binding):
         return cache.length
 
     def fields(self, cache: RowCache, group: Group, layer: int, row: int = 0) -> Fields:
-        return list(cache.rows[group.name, layer])
+        return list(cache.planes(group.name, layer))
 
     def fill(self, rows: Mapping[Place, Fields], length: int) -> RowCache:
         cache = self.new_cache()
