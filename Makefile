@@ -12,7 +12,8 @@ MATURIN := env -u CONDA_PREFIX VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin
 CARGO_TEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo 'cargo nextest run' || echo 'cargo test')
 # The extension module needs a Python to run in: tests/python tests it.
 RUST_TESTS := --workspace --exclude kvstore-py --locked
-PYTEST := $(BIN)/python -m pytest
+# Each test has its directory and its own store: they can run side by side.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo demo-torch test test-core test-exhaustive check fmt stubs docs deny crash replay-check bench wheel weights clean

@@ -119,3 +119,14 @@ def test_true_geometry_is_890_bytes(store: kvstore.Store) -> None:
     disk = store.stats()["disk"]
     assert (disk["objects"], disk["logical"]) == (1, 128 * 890)
     assert (disk["slots"], disk["descriptors"]) == (128 * 896, 64)
+
+
+def test_the_last_block_end_of_a_prompt_is_kept_when_it_comes(store: kvstore.Store) -> None:
+    """Before the output begins, so that a kill in the middle of it loses nothing of the prompt."""
+    ids = prompt(300)
+    for output_end in (True, False):
+        policy = Policy(output_end=output_end)
+        prefix = PrefixCache(store, toy_model("mamba2"), policy=policy, cache_salt=str(output_end))
+        with pytest.raises(KeyboardInterrupt), prefix.session(ids):
+            raise KeyboardInterrupt
+        assert prefix.restore(ids)[1] == 256

@@ -13,5 +13,14 @@ from kvstore.torch.prefix import PrefixCache
 from kvstore.torch.recorder import Saved
 from kvstore.torch.session import Session
 from kvstore.torch.weights import fingerprint
+from kvstore.torch.whole import QuantizedPrefixCache
 
-__all__ = ["Policy", "PrefixCache", "Saved", "Session", "Unsupported", "fingerprint"]
+__all__ = [
+    "Policy",
+    "PrefixCache",
+    "QuantizedPrefixCache",
+    "Saved",
+    "Session",
+    "Unsupported",
+    "fingerprint",
+]

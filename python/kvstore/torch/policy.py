@@ -53,6 +53,7 @@ class Policy:
         """
         checkpoints: set[int] = set()
         windows: set[int] = set()
+        block = layout.block_tokens
         for length in {prompt, max(prompt - 1, 0)}:
             _, points, blocks = keep(
                 layout,
@@ -60,7 +61,7 @@ class Policy:
                 end,
                 length,
                 every=self.every,
-                prompt_end=self.prompt_end and length <= end,
+                prompt_end=self.prompt_end and length // block * block <= end,
                 output_end=self.output_end and over,
                 windows=self.windows,
             )

@@ -83,15 +83,8 @@ class PrefixCache:
         self.layout = self.binding.layout
         self.policy = policy or Policy.default(self.layout)
         self.chunk_tokens = self._chunk(chunk_tokens)
-        if weights is None or isinstance(weights, str):
-            weights = fingerprint(model, weights)
-        self.namespace = store.namespace(
-            self.layout,
-            weights=weights,
-            cache_salt=cache_salt,
-            deterministic=deterministic,
-            allow_weights_by_name=weights.kind == "name",
-            **describe(model),
+        self.namespace = self._namespace(
+            store, weights, cache_salt=cache_salt, deterministic=deterministic
         )
         self.pool: DevicePool | None = None
         if pool_slots:
@@ -99,6 +92,26 @@ class PrefixCache:
             self.pool = DevicePool(store, self.namespace, pool_slots, device, worker=worker)
         self._signature = signature(self.binding.module)
         self._options: dict[str, Any] = {"ack": ack, "ttl": ttl}
+
+    def _namespace(
+        self,
+        store: kvstore.Store,
+        weights: kvstore.Weights | WeightsKind | None,
+        extra: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> kvstore.Namespace:
+        """The model's namespace, with what else decides the bytes of its cache."""
+        if weights is None or isinstance(weights, str):
+            weights = fingerprint(self.model, weights)
+        described = describe(self.model)
+        described["extra"] |= extra or {}
+        return store.namespace(
+            self.layout,
+            weights=weights,
+            allow_weights_by_name=weights.kind == "name",
+            **described,
+            **options,
+        )
 
     def _chunk(self, tokens: int | None) -> int:
         block = self.layout.block_tokens
@@ -186,9 +199,10 @@ class PrefixCache:
         """
         kind = options.get("cache_implementation")
         if kind is not None:
+            other = ", with a QuantizedPrefixCache" if kind == "quantized" else ""
             raise Unsupported(
                 f"cache_implementation = {kind!r}: generate makes such a cache itself, empty; "
-                "leave it out to go on from a stored prefix"
+                f"leave it out to go on from a stored prefix{other}"
             )
         with self._session_for(input_ids, options) as session:
             return self.model.generate(input_ids, **options, **session.kwargs)  # type: ignore[operator]

@@ -72,7 +72,7 @@ class Recorder:
         self._done = length // self._block
         self._seen = length
         self._windows: dict[int, torch.Tensor] = {}
-        self._checkpoints: dict[int, torch.Tensor] = {}
+        self._checkpoints: dict[int, Any] = {}
         self._put_windows: set[int] = set()
         self._put_checkpoints: set[int] = set()
         self._row, self._pad = 0, 0
@@ -107,14 +107,17 @@ class Recorder:
             return
         self._take_windows(first, length)
         if self._layout.checkpoint_bytes and length % block == 0:
-            rows = self._rows("state")
-            self._checkpoints[length] = self._binding.objects.checkpoint(rows)
+            self._checkpoints[length] = self._checkpoint()
         self._store(over=False)
 
     def finish(self) -> Saved:
         """Stores what the end of the output asks for."""
         self._store(over=True)
         return self.saved
+
+    def _checkpoint(self) -> Any:
+        """The state after all tokens so far."""
+        return self._binding.objects.checkpoint(self._rows("state"))
 
     def _rows(self, kind: str) -> dict[Place, Fields]:
         rows = self._binding.rows(self.cache, kind, self._row)
@@ -144,20 +147,29 @@ class Recorder:
             rows = self._rows("entries")
             bodies = self._binding.objects.bodies(rows, self._done, whole)
         if bodies is not None or windows or checkpoints:
-            batch = self._put(
-                np.asarray(self._ids[:end], np.int64),
-                None if bodies is None else bodies.numpy(),
-                first_block=self._done if bodies is not None else 0,
-                windows={b: w.numpy() for b, w in windows.items()} or None,
-                checkpoints={n: c.numpy() for n, c in checkpoints.items()} or None,
-            )
-            self.saved.batches.append(batch)
+            self._put_objects(end, bodies, windows, checkpoints)
         self._put_windows |= windows.keys()
         self._put_checkpoints |= checkpoints.keys()
         self._done = whole
         self.saved.tokens = end
         self._note_skipped(kept)
         self._forget(whole)
+
+    def _put_objects(
+        self,
+        end: int,
+        bodies: torch.Tensor | None,
+        windows: dict[int, torch.Tensor],
+        checkpoints: dict[int, Any],
+    ) -> None:
+        batch = self._put(
+            np.asarray(self._ids[:end], np.int64),
+            None if bodies is None else bodies.numpy(),
+            first_block=self._done if bodies is not None else 0,
+            windows={b: w.numpy() for b, w in windows.items()} or None,
+            checkpoints={n: c.numpy() for n, c in checkpoints.items()} or None,
+        )
+        self.saved.batches.append(batch)
 
     def _note_skipped(self, kept: Kept) -> None:
         if self._layout.window_bytes:

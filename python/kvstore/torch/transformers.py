@@ -18,7 +18,7 @@ from kvstore.torch.live import Field, clone_without, fields_of
 from kvstore.torch.objects import Fields, Objects, Place
 from kvstore.torch.replaying import answering_stored
 
-__all__ = ["TransformersBinding"]
+__all__ = ["TransformersBinding", "TransformersModel"]
 
 #: Fields with one row per token: padding can stand before them.
 _BY_TOKEN = {"keys", "values", "indexer_keys", "idx_keys", "indexer_position_ids"}
@@ -26,20 +26,10 @@ _BY_TOKEN = {"keys", "values", "indexer_keys", "idx_keys", "indexer_position_ids
 _ARGUMENTS = ("cache", "past_key_values", "cache_params")
 
 
-class TransformersBinding(Binding):
-    """A causal language model of transformers, with the cache that ``use_cache=True`` makes.
+class TransformersModel(Binding):
+    """A causal language model of transformers, whatever cache it is given."""
 
-    The model runs once over a few tokens, to see which tensors its layers keep: their types, their
-    shapes and what else belongs to a layer are taken from there.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        form: str = "transformers",
-        block_tokens: int | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module) -> None:
         model = unwrapped(model)
         self.module = model
         config: Any = getattr(model, "config", None)
@@ -54,9 +44,47 @@ class TransformersBinding(Binding):
         parameters = inspect.signature(model.forward).parameters
         self.argument = next((name for name in _ARGUMENTS if name in parameters), "cache")
         self._parameters = frozenset(parameters)
+
+    def length(self, cache: Any) -> int | None:
+        try:
+            return int(cache.get_seq_length())
+        except ValueError:  # a cache without an attention layer does not count
+            return None
+
+    def repeat(self, cache: Any, times: int) -> None:
+        index = torch.zeros(times, dtype=torch.int64, device=self.device)
+        with torch.inference_mode(False):
+            cache.reorder_cache(index)
+
+    def forward(self, ids: torch.Tensor, cache: Any, start: int) -> torch.Tensor:
+        arguments: dict[str, Any] = {"input_ids": ids, self.argument: cache, "use_cache": True}
+        if "position_ids" in self._parameters:  # some models do not add the cache's length
+            end = start + ids.shape[1]
+            arguments["position_ids"] = torch.arange(start, end, device=ids.device).unsqueeze(0)
+        if "logits_to_keep" in self._parameters:
+            arguments["logits_to_keep"] = 1
+        logits: torch.Tensor = self.module(**arguments).logits
+        return logits[:, -1]
+
+
+class TransformersBinding(TransformersModel):
+    """A model with the cache that ``use_cache=True`` makes.
+
+    The model runs once over a few tokens, to see which tensors its layers keep: their types, their
+    shapes and what else belongs to a layer are taken from there.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        form: str = "transformers",
+        block_tokens: int | None = None,
+    ) -> None:
+        super().__init__(model)
         dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
         self.layout = Layout.from_hf_config(
-            config, form=form, dtype=dtype, block_tokens=block_tokens
+            model.config, form=form, dtype=dtype, block_tokens=block_tokens
         )
         self._probe = self._run_probe()
         self._fields: dict[Place, list[Field]] = {}
@@ -84,12 +112,6 @@ class TransformersBinding(Binding):
 
     def new_cache(self) -> Any:
         return self._empty()
-
-    def length(self, cache: Any) -> int | None:
-        try:
-            return int(cache.get_seq_length())
-        except ValueError:  # a cache without an attention layer does not count
-            return None
 
     def fields(self, cache: Any, group: Group, layer: int, row: int = 0) -> Fields:
         live = cache.layers[layer]
@@ -157,11 +179,6 @@ class TransformersBinding(Binding):
         for name in getattr(layer, "entry_count", {}):
             layer.entry_count[name] = length // layer.compress_rate
 
-    def repeat(self, cache: Any, times: int) -> None:
-        index = torch.zeros(times, dtype=torch.int64, device=self.device)
-        with torch.inference_mode(False):
-            cache.reorder_cache(index)
-
     def join(self, caches: list[Any], lengths: list[int], columns: int) -> Any:
         joined = self._empty()
         by_layer = self._fields_by_layer(self._fields)
@@ -178,16 +195,6 @@ class TransformersBinding(Binding):
                     field.set(layer, _padded(field, tensors))
                 _alias(layer, fields)
         return joined
-
-    def forward(self, ids: torch.Tensor, cache: Any, start: int) -> torch.Tensor:
-        arguments: dict[str, Any] = {"input_ids": ids, self.argument: cache, "use_cache": True}
-        if "position_ids" in self._parameters:  # some models do not add the cache's length
-            end = start + ids.shape[1]
-            arguments["position_ids"] = torch.arange(start, end, device=ids.device).unsqueeze(0)
-        if "logits_to_keep" in self._parameters:
-            arguments["logits_to_keep"] = 1
-        logits: torch.Tensor = self.module(**arguments).logits
-        return logits[:, -1]
 
 
 def _alias(layer: Any, fields: list[Field]) -> None:

@@ -1,0 +1,302 @@
+"""Quantised caches, kept as a whole: restored ones continue with the bits of live ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+import kvstore  # noqa: E402
+from kvstore.errors import InvalidArgument  # noqa: E402
+from kvstore.models.families import toy_model  # noqa: E402
+from kvstore.torch import Policy, PrefixCache, QuantizedPrefixCache, Unsupported  # noqa: E402
+from kvstore.torch.serial import encode  # noqa: E402
+from torch_caches import LiveCaches, continued, opened, prompt  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+CUTS = [1, 63, 64, 65, 127, 128, 129, 200, 257, 300]
+#: Points at every block end, and those alone.
+EVERY_BLOCK = Policy(every=1, prompt_end=False, output_end=False)
+QUIET: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": None}
+
+_NEEDS_HQQ = pytest.mark.skipif(
+    importlib.util.find_spec("hqq") is None, reason="needs the package hqq"
+)
+_NEEDS_QUANTO = pytest.mark.skipif(
+    importlib.util.find_spec("optimum") is None
+    or importlib.util.find_spec("optimum.quanto") is None
+    or not all(map(shutil.which, ("ninja", "g++"))),
+    reason="needs the package optimum-quanto, ninja and g++",
+)
+#: Families, backends and settings. The groups of the integer ones do not divide MLA's rope keys.
+KINDS = [
+    pytest.param("llama", {"backend": "fp8"}, id="llama-fp8"),
+    pytest.param("deepseek_v3", {"backend": "fp8"}, id="deepseek_v3-fp8"),
+    pytest.param("llama", {"backend": "hqq"}, id="llama-hqq", marks=_NEEDS_HQQ),
+    pytest.param(
+        "llama",
+        {"backend": "hqq", "nbits": 2, "axis_key": 1, "axis_value": 1, "residual_length": 32},
+        id="llama-hqq-2",
+        marks=_NEEDS_HQQ,
+    ),
+    pytest.param("llama", {"backend": "quanto"}, id="llama-quanto", marks=_NEEDS_QUANTO),
+    pytest.param(
+        "llama",
+        {"backend": "quanto", "nbits": 2, "axis_key": -1, "q_group_size": 32},
+        id="llama-quanto-2",
+        marks=_NEEDS_QUANTO,
+    ),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[kvstore.Store]:
+    torch.set_num_threads(1)
+    with opened(tmp_path) as store, torch.no_grad():
+        yield store
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("family", "settings"), KINDS)
+def test_restored_at_every_cut(
+    store: kvstore.Store, family: str, settings: dict[str, Any], dtype: str
+) -> None:
+    """The live cache is prefilled in the same chunks: they decide the scales."""
+    model = toy_model(family, dtype, seed=1)
+    prefix = QuantizedPrefixCache(store, model, policy=EVERY_BLOCK, **settings)
+    ids = prompt(300 + 129 + 3)
+    prefix.prefill(ids[:, :300])
+    live = LiveCaches(prefix.binding, ids)
+    for n in CUTS:
+        cache, usable = prefix.restore(ids[:, :n])
+        assert usable == (n - 1) // 64 * 64
+        assert type(cache) is transformers.QuantizedCache
+        assert prefix.binding.length(cache) == usable
+        got = continued(prefix.binding, cache, ids, usable, n)
+        want = continued(prefix.binding, live.at(usable), ids, usable, n)
+        assert torch.equal(got, want), f"cut {n}"
+
+
+@pytest.mark.parametrize(("family", "settings"), KINDS)
+def test_a_restored_cache_is_all_of_the_live_one(
+    store: kvstore.Store, family: str, settings: dict[str, Any]
+) -> None:
+    prefix = QuantizedPrefixCache(store, toy_model(family, "bfloat16", seed=1), **settings)
+    ids = prompt(193)
+    live, _ = prefix.prefill(ids[:, :192])
+    cache, usable = prefix.restore(ids)
+    assert usable == 192
+    snapshots = [encode(prefix.binding.snapshot(each)) for each in (cache, live)]
+    assert torch.equal(*snapshots)
+    for restored, kept in zip(cache.layers, live.layers, strict=True):
+        assert type(restored) is type(kept)
+        assert vars(restored).keys() == vars(kept).keys()
+
+
+@pytest.mark.parametrize(("family", "settings"), KINDS)
+def test_turns_with_a_restart(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+    """The live cache goes through the same calls, without a store."""
+    torch.set_num_threads(1)
+    model = toy_model(family, "float32", seed=1)
+    ids = prompt(150)
+    fed = 0
+    for turns in (range(4), range(4, 8)):  # the store is opened again between
+        with opened(tmp_path) as store, torch.no_grad():
+            prefix = QuantizedPrefixCache(store, model, **settings)
+            for turn in turns:
+                with prefix.session(ids) as session:
+                    assert session.plan.usable == fed // 64 * 64, f"turn {turn}"
+                    new = {"max_new_tokens": 40, "do_sample": False}
+                    out = model.generate(ids, **new, **QUIET, **session.kwargs)
+                assert session.saved.wait(30)
+                assert session.saved.count("rejected") == 0
+                assert session.saved.skipped == {}
+                fed = out.shape[1] - 1  # the last token was never an input
+                ids = torch.cat([out, prompt(21, seed=turn)], dim=1)
+
+
+@pytest.mark.parametrize(("family", "settings"), KINDS)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
+def test_generate_goes_on_as_the_live_cache_does(
+    store: kvstore.Store, family: str, settings: dict[str, Any], options: dict[str, Any]
+) -> None:
+    model = toy_model(family, "float32", seed=1)
+    prefix = QuantizedPrefixCache(store, model, **settings)
+    ids = prompt(200)
+    new = {"max_new_tokens": 140, "do_sample": False} | QUIET | options
+    got = [prefix.generate(ids, **new) for _ in range(2)]
+    assert prefix.restore(ids)[1] == 192
+    live = LiveCaches(prefix.binding, ids).at(192)
+    if "num_beams" in options:
+        live.reorder_cache(torch.zeros(3, dtype=torch.int64))
+    want = model.generate(ids, cache=live, **new)
+    assert torch.equal(got[0], want)
+    assert torch.equal(got[1], want)
+    if not options:  # the output's end is a resume point, and the prompt's end is one no less
+        assert prefix.restore(want)[1] == 320
+    assert prefix.restore(torch.cat([ids, prompt(90, seed=3)], dim=1))[1] == 192
+
+
+def test_points_are_those_of_the_policy(store: kvstore.Store) -> None:
+    model = toy_model("llama", "float32", seed=1)
+    prefix = QuantizedPrefixCache(store, model, policy=Policy(every=128))
+    ids = prompt(500)
+    with prefix.session(ids) as session:
+        pass
+    # Points at 128, 256 and 384 and at the end: one whole cache and one mark each.
+    assert session.saved.count("stored") == 2 * 4
+    stored = [n for n in range(64, 500, 64) if prefix.restore(ids[:, : n + 1])[1] == n]
+    assert stored == [128, 256, 384, 448]
+
+
+def test_a_cache_that_was_filled_elsewhere_is_saved(store: kvstore.Store) -> None:
+    model = toy_model("llama", "float32", seed=1)
+    prefix = QuantizedPrefixCache(store, model)
+    ids = prompt(193)
+    live = LiveCaches(prefix.binding, ids).at(192)
+    assert prefix.save(ids[:, :192], live).count("stored") == 2
+    assert prefix.restore(ids)[1] == 192
+    prefix.binding.forward(ids[:, 192:], live, 192)
+    assert list(prefix.save(ids, live).skipped) == [192]
+    dynamic = transformers.DynamicCache(config=model.config)
+    with pytest.raises(InvalidArgument, match="DynamicCache given, a QuantizedCache"):
+        prefix.binding.snapshot(dynamic)
+
+
+@pytest.mark.parametrize("change", ["no whole cache", "other bytes", "of other tokens", "cut"])
+def test_what_cannot_be_read_is_a_miss(store: kvstore.Store, change: str) -> None:
+    """The resume point before it is used, and the prompt goes on with the right bits."""
+    model = toy_model("llama", "float32", seed=1)
+    prefix = QuantizedPrefixCache(store, model, policy=EVERY_BLOCK)
+    ids = prompt(193 + 129 + 3)
+    live = LiveCaches(prefix.binding, ids)
+    prefix.save(ids[:, :128], live.at(128))
+    whole = encode(prefix.binding.snapshot(live.at(192))).numpy()
+    if change == "other bytes":
+        whole[whole.size // 2] ^= 1
+    if change == "of other tokens":
+        whole = encode(prefix.binding.snapshot(live.at(128))).numpy()
+    if change == "cut":
+        whole = whole[:-64]
+    tokens = ids[0, :192].numpy()
+    if change != "no whole cache":
+        key = prefix.namespace.keys(tokens)[-32:]
+        assert prefix.namespace.keyed.put([key], [whole]).status.accepted
+    assert prefix.namespace.put(tokens, None, checkpoints={192: b"whole"}).status.accepted
+    assert prefix.explain(ids[:, :193]).usable == 192
+    cache, usable = prefix.restore(ids[:, :193])
+    assert usable == 128
+    got = continued(prefix.binding, cache, ids, 128, 193)
+    assert torch.equal(got, continued(prefix.binding, live.at(128), ids, 128, 193))
+    cache, _ = prefix.prefill(ids[:, :193])
+    assert prefix.binding.length(cache) == 193
+    # A whole cache that was evicted is there again.
+    assert prefix.restore(ids[:, :193])[1] == (192 if change == "no whole cache" else 128)
+
+
+def test_a_whole_cache_that_finds_no_room_is_no_resume_point(store: kvstore.Store) -> None:
+    prefix = QuantizedPrefixCache(store, toy_model("llama", "float32", seed=1))
+    ids = prompt(193)
+    larger = torch.zeros(80 << 20, dtype=torch.uint8)  # than the host memory of the store
+    [refused] = prefix.put_whole(ids[0, :192].numpy(), larger, 0, None)
+    assert refused.status.count("rejected") == 1
+    assert prefix.explain(ids).usable == 0
+
+
+OTHER_SETTINGS = [
+    ({"backend": "fp8"}, {"backend": "fp8", "chunk_tokens": 128}, {"extra.chunk_tokens"}),
+    pytest.param(
+        {"backend": "hqq"},
+        {"backend": "hqq", "nbits": 8},
+        {"extra.nbits"},
+        marks=_NEEDS_HQQ,
+    ),
+    pytest.param(
+        {"backend": "hqq", "nbits": 4},
+        {"backend": "hqq", "q_group_size": 32, "residual_length": 64},
+        {"extra.q_group_size", "extra.residual_length"},
+        marks=_NEEDS_HQQ,
+    ),
+    pytest.param(
+        {"backend": "fp8"},
+        {"backend": "hqq"},
+        {"extra.backend"}
+        | {
+            f"extra.{name}"
+            for name in ("nbits", "axis_key", "axis_value", "q_group_size", "residual_length")
+        },
+        marks=_NEEDS_HQQ,
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "asked", "fields"), OTHER_SETTINGS)
+def test_other_settings_are_a_miss_that_is_explained(
+    store: kvstore.Store, stored: dict[str, Any], asked: dict[str, Any], fields: set[str]
+) -> None:
+    model = toy_model("llama", "float32", seed=1)
+    ids = prompt(200)
+    QuantizedPrefixCache(store, model, **stored).prefill(ids)
+    other = QuantizedPrefixCache(store, model, **asked)
+    assert other.restore(ids)[1] == 0
+    assert {field.field for field in other.explain(ids).differs} == fields
+    assert QuantizedPrefixCache(store, model, **stored).restore(ids)[1] == 192
+
+
+def test_a_quantised_cache_and_a_plain_one_are_apart(store: kvstore.Store) -> None:
+    model = toy_model("llama", "float32", seed=1)
+    ids = prompt(200)
+    PrefixCache(store, model).prefill(ids)
+    prefix = QuantizedPrefixCache(store, model)
+    assert prefix.restore(ids)[1] == 0
+    differing = {field.field for field in prefix.explain(ids).differs}
+    assert differing == {"layout", "extra.backend", "extra.chunk_tokens"}
+
+
+def test_tenants_and_extra_keys_are_apart(store: kvstore.Store) -> None:
+    model = toy_model("llama", "float32", seed=1)
+    ids, image = prompt(200), {0: b"a digest of an image", 3: b"another of the tail"}
+    one = QuantizedPrefixCache(store, model, cache_salt="one")
+    one.prefill(ids, extra_keys=image)
+    assert one.restore(ids, extra_keys=image)[1] == 192
+    assert one.restore(ids)[1] == 0
+    other = QuantizedPrefixCache(store, model, cache_salt="other")
+    assert other.restore(ids, extra_keys=image)[1] == 0
+
+
+def test_the_description_fits_a_namespace(store: kvstore.Store) -> None:
+    """The longest one: all settings, a long name and an adapter."""
+    model = toy_model("deepseek_v3", "float32", seed=1)
+    model.config._name_or_path = "an-organisation/" + "a-model-with-a-long-name-" * 8
+    model.config._commit_hash = "0123456789" * 4
+    prefix = QuantizedPrefixCache(store, model)
+    settings = ("nbits", "axis_key", "axis_value", "q_group_size", "residual_length")
+    extra = {"backend": "quanto 0.2.7.post1", "chunk_tokens": "1048576"}
+    extra |= dict.fromkeys(settings, "-128")
+    assert prefix._namespace(store, None, extra, adapter=bytes(32)).digest
+
+
+def test_what_is_refused(store: kvstore.Store) -> None:
+    llama = toy_model("llama", "float32", seed=1)
+    with pytest.raises(InvalidArgument, match="backend = 'int8' must be one of fp8, hqq, quanto"):
+        QuantizedPrefixCache(store, llama, backend="int8")
+    with pytest.raises(InvalidArgument, match="bits is no setting"):
+        QuantizedPrefixCache(store, llama, bits=4)
+    with pytest.raises(InvalidArgument, match="does not support"):
+        QuantizedPrefixCache(store, llama, backend="fp8", nbits=4)
+    with pytest.raises(Unsupported, match="only supported for models with only full attention"):
+        QuantizedPrefixCache(store, toy_model("gemma3_text"))
+    prefix = QuantizedPrefixCache(store, llama)
+    with pytest.raises(Unsupported, match="give the prompts one by one"):
+        prefix.generate(prompt(100).repeat(2, 1), max_new_tokens=2)
+    for cache in (prefix, PrefixCache(store, llama)):
+        with pytest.raises(Unsupported, match="'quantized': .*with a QuantizedPrefixCache"):
+            cache.generate(prompt(100), cache_implementation="quantized")
