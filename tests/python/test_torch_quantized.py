@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from kvstore.errors import InvalidArgument  # noqa: E402
 from kvstore.models.families import toy_model  # noqa: E402
 from kvstore.torch import Policy, PrefixCache, QuantizedPrefixCache, Unsupported  # noqa: E402
 from kvstore.torch.serial import encode  # noqa: E402
-from torch_caches import LiveCaches, continued, opened, prompt  # noqa: E402
+from torch_caches import continued, opened, prompt  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -43,14 +44,14 @@ KINDS = [
     pytest.param("llama", {"backend": "hqq"}, id="llama-hqq", marks=_NEEDS_HQQ),
     pytest.param(
         "llama",
-        {"backend": "hqq", "nbits": 2, "axis_key": 1, "axis_value": 1, "residual_length": 32},
-        id="llama-hqq-2",
+        {"backend": "hqq", "nbits": 8, "axis_key": 1, "axis_value": 1, "residual_length": 32},
+        id="llama-hqq-8",
         marks=_NEEDS_HQQ,
     ),
     pytest.param("llama", {"backend": "quanto"}, id="llama-quanto", marks=_NEEDS_QUANTO),
     pytest.param(
         "llama",
-        {"backend": "quanto", "nbits": 2, "axis_key": -1, "q_group_size": 32},
+        {"backend": "quanto", "nbits": 2, "q_group_size": 32, "residual_length": 32},
         id="llama-quanto-2",
         marks=_NEEDS_QUANTO,
     ),
@@ -64,24 +65,27 @@ def store(tmp_path: Path) -> Iterator[kvstore.Store]:
         yield store
 
 
+def whole(prefix: QuantizedPrefixCache, cache: Any) -> Any:
+    """All bytes of a cache."""
+    return encode(prefix.binding.snapshot(cache))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("family", "settings"), KINDS)
 def test_restored_at_every_cut(
     store: kvstore.Store, family: str, settings: dict[str, Any], dtype: str
 ) -> None:
-    """The live cache is prefilled in the same chunks: they decide the scales."""
     model = toy_model(family, dtype, seed=1)
     prefix = QuantizedPrefixCache(store, model, policy=EVERY_BLOCK, **settings)
     ids = prompt(300 + 129 + 3)
     prefix.prefill(ids[:, :300])
-    live = LiveCaches(prefix.binding, ids)
     for n in CUTS:
         cache, usable = prefix.restore(ids[:, :n])
         assert usable == (n - 1) // 64 * 64
         assert type(cache) is transformers.QuantizedCache
         assert prefix.binding.length(cache) == usable
         got = continued(prefix.binding, cache, ids, usable, n)
-        want = continued(prefix.binding, live.at(usable), ids, usable, n)
+        want = continued(prefix.binding, live(prefix, ids, usable), ids, usable, n)
         assert torch.equal(got, want), f"cut {n}"
 
 
@@ -91,35 +95,60 @@ def test_a_restored_cache_is_all_of_the_live_one(
 ) -> None:
     prefix = QuantizedPrefixCache(store, toy_model(family, "bfloat16", seed=1), **settings)
     ids = prompt(193)
-    live, _ = prefix.prefill(ids[:, :192])
+    kept, _ = prefix.prefill(ids[:, :192])
     cache, usable = prefix.restore(ids)
     assert usable == 192
-    snapshots = [encode(prefix.binding.snapshot(each)) for each in (cache, live)]
-    assert torch.equal(*snapshots)
-    for restored, kept in zip(cache.layers, live.layers, strict=True):
-        assert type(restored) is type(kept)
-        assert vars(restored).keys() == vars(kept).keys()
+    assert torch.equal(whole(prefix, cache), whole(prefix, kept))
+    for restored, layer in zip(cache.layers, kept.layers, strict=True):
+        assert type(restored) is type(layer)
+        assert vars(restored).keys() == vars(layer).keys()
+
+
+def live(prefix: QuantizedPrefixCache, ids: Any, length: int) -> Any:
+    """A live cache of ``length`` tokens that was prefilled block by block: the chunks decide the
+    scales. (Made anew each time: quanto's tensors cannot be copied.)"""
+    cache = prefix.binding.new_cache()
+    for start in range(0, length, 64):
+        prefix.binding.forward(ids[:, start : start + 64], cache, start)
+    return cache
+
+
+def live_turn(prefix: QuantizedPrefixCache, cache: Any, at: int, out: Any, prompted: int) -> int:
+    """Lets a live cache of ``at`` tokens go through the calls of a session and of generate, up to
+    the last block end at which an output token was fed; the tokens that it holds then."""
+    fed: int = out.shape[1] - 1  # the last token was never an input
+    begun = (prompted - 1) // 64 * 64
+    steps = [*range(at, begun, 64), begun, *range(prompted, fed)]
+    for start, end in itertools.pairwise([*steps, fed]):
+        if end > max(begun, fed // 64 * 64):
+            return int(start)
+        prefix.binding.forward(out[:, start:end], cache, start)
+    return fed
 
 
 @pytest.mark.parametrize(("family", "settings"), KINDS)
 def test_turns_with_a_restart(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
-    """The live cache goes through the same calls, without a store."""
+    """Each turn goes on from all that was stored before, and what it restores has the bits of a
+    live cache that went through the same calls."""
     torch.set_num_threads(1)
     model = toy_model(family, "float32", seed=1)
-    ids = prompt(150)
-    fed = 0
+    ids, kept, at = prompt(150), None, 0
     for turns in (range(4), range(4, 8)):  # the store is opened again between
         with opened(tmp_path) as store, torch.no_grad():
             prefix = QuantizedPrefixCache(store, model, **settings)
+            kept = kept or prefix.binding.new_cache()
             for turn in turns:
+                cache, usable = prefix.restore(ids)
+                assert usable == at, f"turn {turn}"
+                assert torch.equal(whole(prefix, cache), whole(prefix, kept)), f"turn {turn}"
                 with prefix.session(ids) as session:
-                    assert session.plan.usable == fed // 64 * 64, f"turn {turn}"
                     new = {"max_new_tokens": 40, "do_sample": False}
                     out = model.generate(ids, **new, **QUIET, **session.kwargs)
                 assert session.saved.wait(30)
                 assert session.saved.count("rejected") == 0
                 assert session.saved.skipped == {}
-                fed = out.shape[1] - 1  # the last token was never an input
+                at = live_turn(prefix, kept, at, out, ids.shape[1])
+                assert at == (out.shape[1] - 1) // 64 * 64
                 ids = torch.cat([out, prompt(21, seed=turn)], dim=1)
 
 
@@ -134,10 +163,10 @@ def test_generate_goes_on_as_the_live_cache_does(
     new = {"max_new_tokens": 140, "do_sample": False} | QUIET | options
     got = [prefix.generate(ids, **new) for _ in range(2)]
     assert prefix.restore(ids)[1] == 192
-    live = LiveCaches(prefix.binding, ids).at(192)
+    cache = live(prefix, ids, 192)
     if "num_beams" in options:
-        live.reorder_cache(torch.zeros(3, dtype=torch.int64))
-    want = model.generate(ids, cache=live, **new)
+        cache.reorder_cache(torch.zeros(3, dtype=torch.int64))
+    want = model.generate(ids, cache=cache, **new)
     assert torch.equal(got[0], want)
     assert torch.equal(got[1], want)
     if not options:  # the output's end is a resume point, and the prompt's end is one no less
@@ -161,41 +190,38 @@ def test_a_cache_that_was_filled_elsewhere_is_saved(store: kvstore.Store) -> Non
     model = toy_model("llama", "float32", seed=1)
     prefix = QuantizedPrefixCache(store, model)
     ids = prompt(193)
-    live = LiveCaches(prefix.binding, ids).at(192)
-    assert prefix.save(ids[:, :192], live).count("stored") == 2
+    cache = live(prefix, ids, 192)
+    assert prefix.save(ids[:, :192], cache).count("stored") == 2
     assert prefix.restore(ids)[1] == 192
-    prefix.binding.forward(ids[:, 192:], live, 192)
-    assert list(prefix.save(ids, live).skipped) == [192]
+    prefix.binding.forward(ids[:, 192:], cache, 192)
+    assert list(prefix.save(ids, cache).skipped) == [192]
     dynamic = transformers.DynamicCache(config=model.config)
     with pytest.raises(InvalidArgument, match="DynamicCache given, a QuantizedCache"):
         prefix.binding.snapshot(dynamic)
 
 
-@pytest.mark.parametrize("change", ["no whole cache", "other bytes", "of other tokens", "cut"])
+@pytest.mark.parametrize("change", ["no whole cache", "other bytes", "of fewer tokens", "cut"])
 def test_what_cannot_be_read_is_a_miss(store: kvstore.Store, change: str) -> None:
     """The resume point before it is used, and the prompt goes on with the right bits."""
     model = toy_model("llama", "float32", seed=1)
     prefix = QuantizedPrefixCache(store, model, policy=EVERY_BLOCK)
     ids = prompt(193 + 129 + 3)
-    live = LiveCaches(prefix.binding, ids)
-    prefix.save(ids[:, :128], live.at(128))
-    whole = encode(prefix.binding.snapshot(live.at(192))).numpy()
+    prefix.save(ids[:, :128], live(prefix, ids, 128))
+    stored = whole(prefix, live(prefix, ids, 128 if change == "of fewer tokens" else 192)).numpy()
     if change == "other bytes":
-        whole[whole.size // 2] ^= 1
-    if change == "of other tokens":
-        whole = encode(prefix.binding.snapshot(live.at(128))).numpy()
+        stored[stored.size // 2] ^= 1
     if change == "cut":
-        whole = whole[:-64]
+        stored = stored[:-64]
     tokens = ids[0, :192].numpy()
     if change != "no whole cache":
         key = prefix.namespace.keys(tokens)[-32:]
-        assert prefix.namespace.keyed.put([key], [whole]).status.accepted
+        assert prefix.namespace.keyed.put([key], [stored]).status.accepted
     assert prefix.namespace.put(tokens, None, checkpoints={192: b"whole"}).status.accepted
     assert prefix.explain(ids[:, :193]).usable == 192
     cache, usable = prefix.restore(ids[:, :193])
     assert usable == 128
     got = continued(prefix.binding, cache, ids, 128, 193)
-    assert torch.equal(got, continued(prefix.binding, live.at(128), ids, 128, 193))
+    assert torch.equal(got, continued(prefix.binding, live(prefix, ids, 128), ids, 128, 193))
     cache, _ = prefix.prefill(ids[:, :193])
     assert prefix.binding.length(cache) == 193
     # A whole cache that was evicted is there again.
@@ -298,5 +324,5 @@ def test_what_is_refused(store: kvstore.Store) -> None:
     with pytest.raises(Unsupported, match="give the prompts one by one"):
         prefix.generate(prompt(100).repeat(2, 1), max_new_tokens=2)
     for cache in (prefix, PrefixCache(store, llama)):
-        with pytest.raises(Unsupported, match="'quantized': .*with a QuantizedPrefixCache"):
+        with pytest.raises(Unsupported, match=r"'quantized': .*with a QuantizedPrefixCache"):
             cache.generate(prompt(100), cache_implementation="quantized")
