@@ -82,7 +82,8 @@ class QuantizedPrefixCache(PrefixCache):
     Two prompts cannot share blocks of such a cache (see `kvstore.torch.quantized`), so each resume
     point of the policy is one object: the whole cache at that block end, byte for byte, under the
     key of the prefix. It is as large as the cache, so points are few by default: prompt end and
-    output end.
+    output end. A checkpoint of a few bytes marks the point, which is what is looked up and what
+    `explain` goes by; where the whole cache is gone or cannot be read, the point before it is used.
 
     How a prompt was cut into chunks decides the scales, and so does a first chunk that was shorter
     than a block: what is restored is what was computed for these tokens first. ``chunk_tokens`` is
