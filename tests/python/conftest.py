@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from kvstore.cli import main
 
-# Before anybody imports numpy or torch: the matrices of these tests are small, and threads that wait
+# Before anybody imports numpy or torch: these matrices are small, and threads that wait
 # for each other on a busy machine take ten times as long as one that works.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
