@@ -71,3 +71,19 @@ def test_acceptance_with_a_restored_cache(model: DraftingModel) -> None:
     assert 0 < right <= count - 1
     assert abs(right - right_restored) <= 5
     assert torch.equal(live.rows["mla", 0][0], restored.rows["mla", 0][0])
+
+
+def test_the_last_hidden_vector_is_computed_again(model: DraftingModel) -> None:
+    """A copy that recalls it goes on with the rows of the live cache, and none is written."""
+    ids = tokens(120)
+    live = model.new_cache()
+    model(ids[:, :100], live)
+    restored = live.copy()
+    before = dict(restored.rows)
+    model.recall(int(ids[0, 99]), restored)
+    assert restored.rows == before
+    assert restored.length == 100
+    torch.testing.assert_close(restored.hidden, live.hidden, atol=1e-4, rtol=0)
+    for cache in (live, restored):
+        model(ids[:, 100:], cache)
+    assert torch.equal(live.rows["mtp-mla", 3][0], restored.rows["mtp-mla", 3][0])

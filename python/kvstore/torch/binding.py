@@ -50,6 +50,11 @@ class Binding(ABC):
         """Computes ids [1, tokens] at the positions from ``start`` on, and appends to the cache.
         The logits of the last token, [1, vocabulary]."""
 
+    def completed(self, cache: Any, ids: torch.Tensor) -> Any:
+        """A restored cache of ids [1, tokens] with what it holds besides rows: as it is, unless the
+        model keeps anything."""
+        return cache
+
     def replay(
         self, ids: torch.Tensor, rows: Mapping[Place, Fields], mode: str, start: int, end: int
     ) -> Any:

@@ -157,11 +157,11 @@ class PrefixCache:
         if plan.usable == 0:
             return self.binding.new_cache(), plan
         objects = self.binding.objects
+        tokens = torch.from_numpy(ids[: plan.usable]).unsqueeze(0).to(self.binding.device)
         if plan.replay_start == plan.usable:
             rows = objects.restored(bodies, windows, checkpoint, plan.usable)
-            return self.binding.fill(rows, plan.usable), plan
+            return self.binding.completed(self.binding.fill(rows, plan.usable), tokens), plan
         rows = objects.restored(bodies, windows, checkpoint, plan.replay_start)
-        tokens = torch.from_numpy(ids[: plan.usable]).unsqueeze(0).to(self.binding.device)
         start, end = plan.replay_start, plan.usable
         with torch.inference_mode(False), torch.no_grad():
             return self.binding.replay(tokens, rows, plan.mode, start, end), plan

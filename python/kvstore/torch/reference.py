@@ -11,6 +11,7 @@ from torch import nn
 from kvstore._core import Group
 from kvstore.errors import InvalidArgument
 from kvstore.models.deepseek import ReferenceModel, RowCache
+from kvstore.models.deepseek.mtp import DraftingModel
 from kvstore.torch.binding import Binding
 from kvstore.torch.objects import Fields, Objects, Place
 
@@ -54,6 +55,11 @@ class ReferenceBinding(Binding):
         cache.length = length
         for place, planes in rows.items():
             cache.rows[place] = tuple(plane.to(self.device) for plane in planes)
+        return cache
+
+    def completed(self, cache: RowCache, ids: torch.Tensor) -> RowCache:
+        if isinstance(self._model, DraftingModel):
+            self._model.recall(int(ids[0, -1]), cache)
         return cache
 
     def forward(self, ids: torch.Tensor, cache: Any, start: int) -> torch.Tensor:

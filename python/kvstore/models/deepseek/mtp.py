@@ -34,8 +34,8 @@ SMALL = 0.25
 class DraftCache(RowCache):
     """Rows, and beside them the last token's hidden vector for the head's next row.
 
-    The vector is no row and is not stored: in a copy it is absent, and the first row that the head
-    makes then takes zeros in its place.
+    The vector is no row and is not stored: in a copy it is absent until `DraftingModel.recall`.
+    Without it the first row that the head makes takes zeros in its place.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -79,6 +79,15 @@ class DraftingModel(LatentModel):
         if isinstance(step.cache, DraftCache):
             step.cache.hidden = hidden[-1:].clone()
         return hidden
+
+    @torch.no_grad()
+    def recall(self, token: int, cache: RowCache) -> None:
+        """Computes the hidden vector of `token`, the last one in the cache, again over its rows.
+
+        One token's work, after which a restored cache drafts as the live one does.
+        """
+        # A replay reads the rows of its tokens and writes none; the step is not committed either.
+        self.run(self.embed(torch.tensor([token])), Step(cache, cache.length - 1, 1, replay=True))
 
     @torch.no_grad()
     def draft(self, token: int, cache: RowCache) -> int:
