@@ -12,6 +12,7 @@ __all__ = ["COMMANDS", "add_arguments", "run"]
 COMMANDS = {
     "codec": Command("kvstore.bench.codec", "one core's conversions beside memcpy"),
     "precision": Command("kvstore.bench.precision", "what fewer bits in a cache lose"),
+    "replay": Command("kvstore.bench.replay", "what replay gets wrong, costs and saves"),
 }
 
 
