@@ -16,7 +16,7 @@ RUST_TESTS := --workspace --exclude kvstore-py --locked
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-torch test test-core test-exhaustive check fmt stubs docs deny crash replay-check bench wheel weights clean
+.PHONY: help build demo demo-torch test test-core test-exhaustive check fmt stubs docs measured deny crash replay-check bench wheel weights clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -68,6 +68,10 @@ docs: build $(VENV)/.docs ## write the pages and pictures that commands make
 	$(BIN)/kvstore layouts --audit --out docs/layouts-audit.txt
 	$(BIN)/kvstore codec report --picture docs/img/codec-schemes.png >/dev/null
 	$(BIN)/kvstore bench precision --document docs/replay.md --pictures docs/img >/dev/null
+
+measured: build $(VENV)/.torch ## run a model of each architecture and count its stored cache (an hour)
+	$(BIN)/kvstore footprint --all --measured --out python/kvstore/footprint/lineage/measured.json
+	$(BIN)/kvstore footprint --lineage docs/lineage.md
 
 deny: ## licences, bans and sources of the dependencies (builds cargo-deny once: minutes)
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2

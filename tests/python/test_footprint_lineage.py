@@ -34,6 +34,7 @@ def test_every_lost_table_is_there() -> None:
         "v3",
         "two_caches",
         "persistent",
+        "measured",
         "mechanisms",
         "corrections",
         "facts",

@@ -14,6 +14,7 @@ from kvstore.footprint import costs
 from kvstore.footprint import tables as make
 from kvstore.footprint.chosen import Chosen, name_of
 from kvstore.footprint.measure import Counted, measured_table
+from kvstore.footprint.measured import command as measured
 from kvstore.footprint.table import Table
 from kvstore.footprint.through import Lost, count
 
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens",
         type=int,
         metavar="N",
-        help=f"tokens a request (default: {REQUEST_TOKENS:,}; with --measure {MEASURED_TOKENS:,})",
+        help=f"tokens a request (default: {REQUEST_TOKENS:,}; with --measure {MEASURED_TOKENS:,}, "
+        f"with --measured {measured.TOKENS:,})",
     )
     parser.add_argument("--interval", type=int, default=8_192, metavar="P", help="of resume points")
     parser.add_argument("--devices", type=int, default=8, metavar="N")
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write a prompt of each through a store in DIR/NAME, read it back, show the overhead",
     )
+    measured.add_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help=".csv, .parquet, .json or .html")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures there")
     parser.add_argument(
@@ -91,22 +94,32 @@ def run(args: argparse.Namespace) -> int:
 
             _write_text(args.lineage, lineage_document())
             return 0
+        if args.measured:
+            found = measured.run(args, choose(args))
+            _write(args, [found.table], found.document)
+            _show(args, [found.table], found.document)
+            return found.status
         tables = compute(args)
         if args.measure:
             counted = measure(args)
             tables.append(measured_table(counted))
-        _write(args, tables, counted)
+        document = as_json(tables, counted)
+        _write(args, tables, document)
     except Lost as error:
         print(f"kvstore footprint: {error}", file=sys.stderr)
         return 1
     except (OSError, ValueError) as error:
         print(f"kvstore footprint: {error}", file=sys.stderr)
         return 2
+    _show(args, tables, document)
+    return 0
+
+
+def _show(args: argparse.Namespace, tables: list[Table], document: dict[str, Any]) -> None:
     if args.json:
-        print(json.dumps(as_json(tables, counted), indent=1))
+        print(json.dumps(document, indent=1))
     elif not args.out:
         print("\n".join(table.text() for table in tables), end="")
-    return 0
 
 
 def choose(args: argparse.Namespace) -> list[Chosen]:
@@ -231,7 +244,7 @@ _BASES = {
 }
 
 
-def _write(args: argparse.Namespace, tables: list[Table], counted: list[Counted]) -> None:
+def _write(args: argparse.Namespace, tables: list[Table], document: dict[str, Any]) -> None:
     if args.pictures:
         from kvstore.footprint.pictures import write_pictures
 
@@ -245,7 +258,7 @@ def _write(args: argparse.Namespace, tables: list[Table], counted: list[Counted]
     }
     suffix = args.out.suffix
     if suffix == ".json":
-        _write_text(args.out, json.dumps(as_json(tables, counted), indent=1) + "\n")
+        _write_text(args.out, json.dumps(document, indent=1) + "\n")
     elif suffix == ".html":
         from kvstore.footprint.report import html_report
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -10,13 +12,15 @@ from kvstore._core import architectures
 from kvstore.footprint import tables as make
 from kvstore.footprint.lineage import rebuilt
 from kvstore.footprint.lineage.corrections import corrections
+from kvstore.footprint.measured.record import from_rows, measured_table
 from kvstore.footprint.table import Table
 
 _HEAD = """# From 389,120 bytes to 890: the record
 
 This file is made by `kvstore footprint --lineage docs/lineage.md`; numbers are computed from the
-layouts of the registry. The founding paper ("From 390 KB to 890 Bytes") came without its tables.
-They are rebuilt here, each on a stated basis. kB, MB and GB are powers of ten, KiB and GiB of two.
+layouts of the registry, and one table counts them on disk (`make measured`). The founding paper
+("From 390 KB to 890 Bytes") came without its tables. They are rebuilt here, each on a stated basis.
+kB, MB and GB are powers of ten, KiB and GiB of two.
 
 ![Cache per token, 2023 to 2026](img/bytes-per-token.svg)
 
@@ -37,8 +41,15 @@ def _words(name: str, title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def measured() -> Table:
+    """What `kvstore footprint --all --measured` counted when it last ran (`make measured`)."""
+    text = files("kvstore.footprint.lineage").joinpath("measured.json").read_text(encoding="utf-8")
+    table = measured_table(from_rows(json.loads(text)["rows"]))
+    return replace(table, columns=[c for c in table.columns if c not in table.only_in_files])
+
+
 def lineage_tables() -> list[Table]:
-    """Every table of the document, in its order."""
+    """Every table of the document, in its order: computed, but for `measured`."""
     known = {a.name: a for a in architectures()}
     chain = [name for name in rebuilt.CHAIN if name != "deepseek-v4-pro"]
     record = _record()
@@ -56,6 +67,7 @@ def lineage_tables() -> list[Table]:
         rebuilt.v3_arithmetic(),
         rebuilt.two_caches(),
         make.persistent_table(stored),
+        measured(),
         rebuilt.mechanisms(),
         corrections(),
         _words("facts", "Facts", record["fact"]),
