@@ -114,8 +114,8 @@ def measured_table(records: Sequence[Record]) -> Table:
             "second one did. same: its next logits were those of the first, bit for bit. They need "
             "not be after a replay, which computes windows and states anew in chunks of another "
             "length, nor where a form packs the model's bf16 rows to fewer bits.",
-            "Index: what a store with room for just these objects keeps in memory, its fixed part of "
-            "some 100 KB included. Percent of V3.2: of 48,068 B, entries only.",
+            "Index: what a store with room for just these objects keeps in memory, its fixed part "
+            "of some 100 KB included. Percent of V3.2: of 48,068 B, entries only.",
             "Policies: entries only; a resume point at the prompt's end, or also every 1,024 "
             "tokens, with its windows; the windows of all blocks. *: the layout's default.",
         ],
