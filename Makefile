@@ -68,6 +68,8 @@ docs: build $(VENV)/.docs ## write the pages and pictures that commands make
 	$(BIN)/kvstore layouts --audit --out docs/layouts-audit.txt
 	$(BIN)/kvstore codec report --picture docs/img/codec-schemes.png >/dev/null
 	$(BIN)/kvstore bench precision --document docs/replay.md --pictures docs/img >/dev/null
+	$(BIN)/kvstore bench replay --from docs/replay.json --page docs/replay.md \
+		--picture docs/img/replay-measured.png >/dev/null
 
 measured: build $(VENV)/.torch ## run a model of each architecture and count its stored cache (an hour)
 	$(BIN)/kvstore footprint --all --measured --out python/kvstore/footprint/lineage/measured.json
@@ -83,8 +85,9 @@ crash: ## kill -9 a writing child at random moments, a thousand times
 replay-check: build $(VENV)/.demo ## the acceptance replays of the public traces, all capacities
 	$(BIN)/python tests/replay_check.py ../shared/traces
 
-bench: build $(VENV)/.demo ## measure against what stands next to each figure
+bench: build $(VENV)/.torch ## measure against what stands next to each figure
 	$(BIN)/kvstore bench codec
+	$(BIN)/kvstore bench replay
 
 wheel: $(VENV)/.build ## dist/*.whl
 	$(MATURIN) build --release --locked --strip --out dist

@@ -92,13 +92,13 @@ def compare(exact: Tensor, near: Tensor, follow: Tensor) -> dict[str, float]:
     p, q = exact.double().log_softmax(-1), near.double().log_softmax(-1)
     difference = (near - exact).abs() / exact.std()
     divergence = (p.exp() * (p - q)).sum(-1)
-    return {
-        "tokens": len(exact),
-        "difference": float(difference.mean()),
-        "difference_max": float(difference.max()),
-        "kl": float(divergence.mean()),
-        "kl_max": float(divergence.max()),
-        "agreement": float((exact.argmax(-1) == near.argmax(-1)).double().mean()),
-        "bits_exact": float(F.nll_loss(p, follow)) / math.log(2),
-        "bits_replayed": float(F.nll_loss(q, follow)) / math.log(2),
+    figures = {
+        "difference": difference.mean(),
+        "difference_max": difference.max(),
+        "kl": divergence.mean(),
+        "kl_max": divergence.max(),
+        "agreement": (exact.argmax(-1) == near.argmax(-1)).double().mean(),
+        "bits_exact": F.nll_loss(p, follow) / math.log(2),
+        "bits_replayed": F.nll_loss(q, follow) / math.log(2),
     }
+    return {"tokens": len(exact)} | {n: float(f"{float(v):.5g}") for n, v in figures.items()}
