@@ -52,6 +52,18 @@ def test_bounded_replay_is_near() -> None:
         assert near["agreement"] > 0.9, name
 
 
+def test_the_page_tells_the_size_of_the_error() -> None:
+    """What docs/replay.md says in words of the trained toy, rows as they are served."""
+    rows = [r for r in REPORT["error"] if r["weights"] == "trained" and r["form"] == "native"]
+    by = page.over(rows, lambda row: row["first"])
+    assert all(0.001 <= by[first]["kl"] <= 0.004 for first in (0, 1, 16))
+    assert by[256]["kl"] < by[0]["kl"] / 20
+    assert round(by[0]["agreement"], 3) == 0.917
+    assert min(by[128]["agreement"], by[256]["agreement"]) > 0.99
+    assert round(max(row["difference_max"] for row in rows), 2) == 0.28
+    assert all(row["bits_replayed"] - row["bits_exact"] < 0.02 for row in by.values())
+
+
 def test_the_trained_model_has_learned() -> None:
     (weights,) = REPORT["weights"]
     assert weights["bits_per_byte"] < 4  # a uniform guess takes 8

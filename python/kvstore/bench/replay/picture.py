@@ -28,7 +28,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         axes.grid(True, which="major", alpha=0.3)
         axes.legend(fontsize=7)
     # between the lines
-    panels[1].legend(fontsize=7, loc="center right", bbox_to_anchor=(1, 0.45))
+    panels[1].legend(fontsize=7, loc="center right", bbox_to_anchor=(1, 0.36))
     panels[2].legend(fontsize=6, loc="lower right", bbox_to_anchor=(1, 0.12))
     source = f"Source: kvstore bench replay, {report['made_with']}; cost: plans at true geometry."
     figure.text(0.01, 0.002, source, fontsize=6, color="0.35")
