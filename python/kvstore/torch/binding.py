@@ -25,8 +25,6 @@ class Binding(ABC):
     objects: Objects
     #: Name of the cache in the model's arguments.
     argument: str
-    #: Resume modes that need more than stored objects, and that this model can do.
-    replays: frozenset[str] = frozenset()
 
     @abstractmethod
     def new_cache(self) -> Any:
