@@ -16,7 +16,7 @@ import kvstore  # noqa: E402
 from kvstore.errors import InvalidArgument  # noqa: E402
 from kvstore.models.families import toy_model  # noqa: E402
 from kvstore.torch import PrefixCache, Unsupported  # noqa: E402
-from torch_caches import opened, prompt  # noqa: E402
+from torch_caches import honest, opened, prompt  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -133,6 +133,21 @@ def test_batch_with_left_padding(store: kvstore.Store, family: str) -> None:
     assert prefix.restore(alone)[1] == (got.shape[1] - 70 - 1) // block * block
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_5_text", "mamba2"])
+@pytest.mark.parametrize("tokens", [120, 200])
+def test_batch_with_padding_before_every_prompt(
+    store: kvstore.Store, family: str, tokens: int
+) -> None:
+    """No prompt is as long as the batch is wide, with windows longer and shorter than that."""
+    ids = torch.cat([prompt(tokens, seed=seed) for seed in (1, 2)])
+    mask = torch.ones_like(ids)
+    for row, pad in ((0, 7), (1, tokens // 2)):
+        ids[row, :pad], mask[row, :pad] = 0, 0
+    got, want, prefix = both(store, family, ids, attention_mask=mask, do_sample=False)
+    assert torch.equal(got, want)
+    assert honest(prefix, got[:1, 7:]) == (tokens - 7 + 39) // 64 * 64
+
+
 def test_batch_of_one_length_of_a_pooling_model(store: kvstore.Store) -> None:
     """Prompts of one length share a batch, open pooling groups included."""
     prefix = PrefixCache(store, toy_model("deepseek_v4", "float32", seed=1))
@@ -162,9 +177,15 @@ def test_padding_of_a_pooling_model_is_refused(store: kvstore.Store) -> None:
 
 
 def test_a_static_cache_is_refused(store: kvstore.Store) -> None:
-    prefix = PrefixCache(store, toy_model("llama", "float32", seed=1))
+    model = toy_model("llama", "float32", seed=1)
+    prefix = PrefixCache(store, model)
     with pytest.raises(Unsupported, match="cache_implementation = 'static'"):
         prefix.generate(prompt(100), cache_implementation="static", **NEW)
+    model.generation_config.cache_implementation = "static"
+    with pytest.raises(Unsupported, match="cache_implementation = 'static'"):
+        prefix.generate(prompt(100), **NEW)
+    with pytest.raises(InvalidArgument, match=r"input_ids: a tensor \[batch, tokens\] wanted"):
+        prefix.generate(prompt(100)[0], cache_implementation=None, **NEW)
 
 
 def test_wrong_calls_inside_a_session(store: kvstore.Store) -> None:

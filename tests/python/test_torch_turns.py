@@ -33,7 +33,8 @@ def test_twenty_turns(family: str, tmp_path: Path) -> None:
                 with prefix.session(ids) as session:
                     assert session.plan.usable == fed // block * block, f"turn {turn}"
                     new = {"max_new_tokens": 11, "do_sample": turn % 2 == 1}
-                    out = model.generate(ids, **new, **QUIET, **session.kwargs)
+                    mask = torch.ones_like(ids)  # a random model says the pad token, too
+                    out = model.generate(ids, attention_mask=mask, **new, **QUIET, **session.kwargs)
                 assert session.saved.wait(30)
                 assert session.saved.count("rejected") == 0
                 assert session.saved.skipped == {}

@@ -82,3 +82,18 @@ def stored_everywhere(store: kvstore.Store, model: Any, **options: Any) -> Prefi
 def kinds(prefix: PrefixCache) -> set[str]:
     """Kinds of the groups of which objects keep anything."""
     return {kind for kind in ("entries", "window", "state") if prefix.binding.objects.places(kind)}
+
+
+def honest(prefix: PrefixCache, ids: torch.Tensor) -> int:
+    """Tokens of a prompt that are restored, after a look at what follows on them: it must be what
+    follows on a cache that was computed for these tokens."""
+    ids = torch.cat([ids, prompt(5, seed=77)], dim=1)
+    binding, block = prefix.binding, prefix.layout.block_tokens
+    cache, usable = prefix.restore(ids)
+    live = binding.new_cache()
+    for start in range(0, usable, block):
+        binding.forward(ids[:, start : start + block], live, start)
+    rest = ids[:, usable:]
+    got, want = binding.forward(rest, cache, usable), binding.forward(rest, live, usable)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    return usable

@@ -34,6 +34,10 @@ class Binding(ABC):
     def length(self, cache: Any) -> int | None:
         """Tokens in a cache, or None where the cache does not know."""
 
+    def sequences(self, cache: Any) -> int:
+        """Sequences in a cache: its batch."""
+        return 1
+
     @abstractmethod
     def fields(self, cache: Any, group: Group, layer: int, row: int = 0) -> Fields:
         """The live rows of a group and layer in one row of the batch: [rows, ...] views, one per

@@ -126,6 +126,10 @@ class Objects:
                 rows[page.place] = fields
         return rows
 
+    def like(self, group: Group, layer: int) -> Fields:
+        """Fields of a group and layer whose types and row shapes are those of the live cache."""
+        return self._like[group.name, layer]
+
     def places(self, kind: str) -> list[tuple[Group, int]]:
         """Groups of one kind and their owner layers, as far as objects keep anything of them."""
         pages = itertools.chain.from_iterable(self._pages.values())

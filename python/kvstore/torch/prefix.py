@@ -123,6 +123,11 @@ class PrefixCache:
 
     def check_unchanged(self) -> None:
         """Raises InvalidArgument when the model is no longer the one that was described."""
+        if self.binding.module.training:
+            raise InvalidArgument(
+                "the model is in training mode, where dropout changes what it computes: call "
+                "model.eval()"
+            )
         if signature(self.binding.module) != self._signature:
             raise InvalidArgument(
                 "the model's weights, adapters or attention implementation were changed since this "
@@ -152,6 +157,7 @@ class PrefixCache:
         allow_approximate: bool,
     ) -> tuple[Any, kvstore.Plan]:
         self.check_unchanged()
+        extra_keys = self._keys(ids, extra_keys)
         read = read_host if self.pool is None else functools.partial(read_pool, self.pool)
         plan, bodies, windows, checkpoint = read(self.namespace, ids, extra_keys, allow_approximate)
         if plan.usable == 0:
@@ -197,7 +203,7 @@ class PrefixCache:
 
         Raises Unsupported with ``cache_implementation``: generate makes those caches itself.
         """
-        kind = options.get("cache_implementation")
+        kind = self._option(options, "cache_implementation")
         if kind is not None:
             other = ", with a QuantizedPrefixCache" if kind == "quantized" else ""
             raise Unsupported(
@@ -207,16 +213,21 @@ class PrefixCache:
         with self._session_for(input_ids, options) as session:
             return self.model.generate(input_ids, **options, **session.kwargs)  # type: ignore[operator]
 
+    def _option(self, options: Mapping[str, Any], name: str) -> Any:
+        """An option of ``generate``: as given, or as the model's configuration has it."""
+        config = options.get("generation_config") or getattr(self.model, "generation_config", None)
+        return options[name] if name in options else getattr(config, name, None)
+
     def _session_for(
         self, input_ids: torch.Tensor, options: Mapping[str, Any]
     ) -> Session | BatchSession:
         """The session that ``generate`` with these options wants."""
-        config = options.get("generation_config") or getattr(self.model, "generation_config", None)
         sequences = max(
-            options.get(name) or getattr(config, name, None) or 1
-            for name in ("num_beams", "num_return_sequences")
+            self._option(options, name) or 1 for name in ("num_beams", "num_return_sequences")
         )
         mask = options.get("attention_mask")
+        if not torch.is_tensor(input_ids) or input_ids.ndim != 2:
+            raise InvalidArgument("input_ids: a tensor [batch, tokens] wanted, as generate does")
         if input_ids.shape[0] == 1 and (mask is None or bool(mask.all())):
             return self.session(input_ids, sequences=sequences)
         if sequences > 1:
@@ -247,20 +258,38 @@ class PrefixCache:
         input_ids: Ids,
         cache: Any,
         *,
+        length: int | None = None,
         prompt: int | None = None,
         extra_keys: Mapping[int, bytes | Sequence[bytes]] | None = None,
     ) -> Saved:
-        """Stores the whole blocks of a cache that holds the first of these tokens.
+        """Stores the whole blocks of a cache of one sequence that holds the first of these tokens.
 
-        ``prompt`` is the prompt's part of them (all). Windows and states of earlier blocks are no
-        longer in a cache: `Saved.skipped` says which resume points are not kept for that; a
-        session, which stores while it computes, has them all.
+        ``length`` is how many it holds, to be given where the cache does not count them (all layers
+        recurrent; the last token that generate returns was never in it). ``prompt`` is the prompt's
+        part of them (all). Windows and states of earlier blocks are no longer in a cache:
+        `Saved.skipped` says which resume points are not kept for that; a session, which stores
+        while it computes, has them all.
+
+        Raises Unsupported for a cache of another kind than the model makes by itself: static,
+        quantised, of another number type.
         """
         ids = self._ids(input_ids)
-        length = self.binding.length(cache)
-        length = len(ids) if length is None else length
-        if length > len(ids):
+        counted = self.binding.length(cache)
+        if counted is None and length is None:
+            raise InvalidArgument(
+                "length: the cache does not count its tokens, and a state of other tokens than "
+                "input_ids says would be wrong: give how many it holds"
+            )
+        if length is not None and counted not in (None, length):
+            raise InvalidArgument(f"length = {length}: the cache holds {counted} tokens")
+        length = counted if length is None else length
+        assert length is not None
+        if not 0 <= length <= len(ids):
             raise InvalidArgument(f"input_ids has {len(ids)} tokens, the cache holds {length}")
+        if length and self.binding.sequences(cache) != 1:
+            raise InvalidArgument(
+                f"cache: {self.binding.sequences(cache)} sequences, 1 wanted: save them one by one"
+            )
         recorder = self.recorder(cache, ids, length=0, prompt=prompt or length, extra=extra_keys)
         recorder.computed(ids[:length].tolist())
         return recorder.finish()
@@ -277,12 +306,25 @@ class PrefixCache:
     ) -> Recorder:
         """A recorder of a cache of which the first ``length`` tokens are stored."""
         self.check_unchanged()
-        put = functools.partial(
-            self.namespace.put, extra_keys=extra, replayed_from=replayed_from, **self._options
-        )
+
+        def put(tokens: Ids, bodies: Any, **items: Any) -> kvstore.Batch:
+            self.check_unchanged()
+            keys = self._keys(tokens, extra)
+            return self.namespace.put(
+                tokens, bodies, extra_keys=keys, replayed_from=replayed_from, **items, **options
+            )
+
+        options = self._options
         return Recorder(
             self.binding, self.policy, put, cache, ids.tolist(), length=length, prompt=prompt
         )
+
+    def _keys(
+        self, ids: Ids, extra: Mapping[int, bytes | Sequence[bytes]] | None
+    ) -> dict[int, bytes | Sequence[bytes]] | None:
+        """The extra keys of the whole blocks of these tokens: the others come when they end."""
+        whole = len(ids) // self.layout.block_tokens
+        return {block: key for block, key in extra.items() if block < whole} if extra else None
 
     def explain(self, input_ids: Ids) -> kvstore.Explanation:
         """Why a prompt hits no more than it does, and what differs from what is stored."""
@@ -300,4 +342,4 @@ class PrefixCache:
                 f"input_ids: {ids.dtype} of shape {ids.shape} given, integers [tokens] or "
                 "[1, tokens] wanted"
             )
-        return np.ascontiguousarray(ids, np.int64)
+        return np.array(ids, np.int64)  # a copy: the caller's may change

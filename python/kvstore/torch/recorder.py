@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import kvstore
+from kvstore.errors import ClosedError
 from kvstore.torch.binding import Binding
 from kvstore.torch.objects import Fields, Place
 from kvstore.torch.policy import Kept, Policy
@@ -30,6 +31,8 @@ class Saved:
     tokens: int = 0
     #: What could not be stored though the policy asked for it: the block end in tokens, and why.
     skipped: dict[int, str] = field(default_factory=dict)
+    #: Why nothing more was stored from some call on; None where everything was followed.
+    stopped: str | None = None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until every object has its answer, up to ``timeout`` seconds each batch."""
@@ -76,6 +79,7 @@ class Recorder:
         self._put_windows: set[int] = set()
         self._put_checkpoints: set[int] = set()
         self._row, self._pad = 0, 0
+        self._running = False
 
     @property
     def ids(self) -> list[int]:
@@ -96,9 +100,36 @@ class Recorder:
         self._done = min(self._done, whole)
         self._windows = {b: w for b, w in self._windows.items() if b < whole}
         self._checkpoints = {n: c for n, c in self._checkpoints.items() if n <= length}
+        self._put_windows = {b for b in self._put_windows if b < whole}
+        self._put_checkpoints = {n for n in self._put_checkpoints if n <= length}
+
+    def stop(self, reason: str) -> None:
+        """Nothing that the cache gets from now on is stored."""
+        self.saved.stopped = self.saved.stopped or reason
+
+    def begin(self) -> None:
+        """A call of the model begins; `computed` ends it. Where the one before failed midway, the
+        cache may hold rows of it."""
+        if self._running:
+            self.stop("a call of the model failed midway: what the cache holds is not known")
+        self.counted()
+        self._running = True
+
+    def counted(self) -> None:
+        """Follows the length of the cache: shorter when assisted decoding took tokens back, longer
+        when a call was not seen, whose tokens are not known."""
+        columns = self._binding.length(self.cache)
+        if columns is None or self.saved.stopped:
+            return
+        if columns > len(self._ids) + self._pad:
+            self.stop("the cache grew in calls that were not those of the model itself")
+        self.rolled_back(columns - self._pad)
 
     def computed(self, ids: Sequence[int]) -> None:
         """These tokens are in the cache now. Makes and stores the objects of blocks that ended."""
+        self._running = False
+        if self.saved.stopped:
+            return
         self._ids.extend(ids)
         length, block = len(self._ids), self._block
         first = self._seen // block
@@ -147,7 +178,11 @@ class Recorder:
             rows = self._rows("entries")
             bodies = self._binding.objects.bodies(rows, self._done, whole)
         if bodies is not None or windows or checkpoints:
-            self._put_objects(end, bodies, windows, checkpoints)
+            try:
+                self._put_objects(end, bodies, windows, checkpoints)
+            except ClosedError as closed:  # the model's output is the caller's all the same
+                self.stop(str(closed))
+                return
         self._put_windows |= windows.keys()
         self._put_checkpoints |= checkpoints.keys()
         self._done = whole

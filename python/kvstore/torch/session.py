@@ -79,7 +79,10 @@ class Session:
             if self._sequences > 1:
                 prefix.binding.repeat(cache, self._sequences)
             row = Row(self._recorder, self._all_ids.tolist())
-            self._follower = Follower(prefix.binding, cache, [row], copies=self._sequences)
+            keyed = bool(self._extra)
+            self._follower = Follower(
+                prefix.binding, cache, [row], copies=self._sequences, keyed=keyed
+            )
         return self
 
     def __exit__(
@@ -90,6 +93,7 @@ class Session:
     ) -> None:
         if self._follower is not None:
             self._follower.close()
+            self._follower = None
         if kind is None:
             self._opened.finish()
 
@@ -151,6 +155,11 @@ class Session:
                 start = self.length
                 stop = min(start // step * step + step, end)
                 ids = torch.from_numpy(self._all_ids[start:stop]).unsqueeze(0).to(device)
+                if self._follower is None:
+                    recorder.begin()
                 logits = prefix.binding.forward(ids, recorder.cache, start)
-                recorder.computed(self._all_ids[start:stop].tolist())
+                if self._follower is None:
+                    recorder.computed(self._all_ids[start:stop].tolist())
+                if self.saved.stopped:
+                    raise InvalidArgument(f"compute: {self.saved.stopped}")
         return logits

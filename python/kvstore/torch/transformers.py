@@ -113,9 +113,33 @@ class TransformersBinding(TransformersModel):
     def new_cache(self) -> Any:
         return self._empty()
 
+    def sequences(self, cache: Any) -> int:
+        (_, layer), (field, *_) = next(iter(self._fields.items()))
+        tensor = field.get(self._live(cache, layer))
+        return 1 if tensor is None else tensor.shape[field.batch]
+
     def fields(self, cache: Any, group: Group, layer: int, row: int = 0) -> Fields:
-        live = cache.layers[layer]
-        return [field.rows(live, row) for field in self._fields[group.name, layer]]
+        live = self._live(cache, layer)
+        found = [field.rows(live, row) for field in self._fields[group.name, layer]]
+        for one, like in zip(found, self.objects.like(group, layer), strict=True):
+            if one.dtype != like.dtype or one.shape[1:] != like.shape[1:]:
+                raise Unsupported(
+                    f"layer {layer} of the cache has rows {list(one.shape[1:])} of {one.dtype}, "
+                    f"{list(like.shape[1:])} of {like.dtype} wanted: those of the model as it was "
+                    "when its PrefixCache was made"
+                )
+        return found
+
+    def _live(self, cache: Any, layer: int) -> Any:
+        """A layer of a cache, which must be of the kind that the model makes by itself: only of
+        that it is known what its tensors hold."""
+        live, known = cache.layers[layer], self._probe.layers[layer]
+        if type(live) is not type(known):
+            raise Unsupported(
+                f"layer {layer} of the cache is a {type(live).__name__}, a {type(known).__name__} "
+                "wanted: that of DynamicCache(config=...)"
+            )
+        return live
 
     def fill(self, rows: Mapping[Place, Fields], length: int) -> Any:
         cache = self._empty()
@@ -161,7 +185,7 @@ class TransformersBinding(TransformersModel):
     def _zeros(self, group: Group, layer: int, length: int) -> Fields:
         assert group.window is not None
         count = min(length, group.window - 1)
-        like = self.fields(self._probe, group, layer)
+        like = self.objects.like(group, layer)
         return [field.new_zeros(count, *field.shape[1:]) for field in like]
 
     def _fields_by_layer(self, places: Iterable[Place]) -> dict[int, list[Field]]:
@@ -187,12 +211,11 @@ class TransformersBinding(TransformersModel):
                 live = [cache.layers[index] for cache in caches]
                 fields = by_layer.get(index, [])
                 self._copy_rest(layer, live[0], fields, columns)
-                for field in fields:
+                window = getattr(layer, "sliding_window", None)
+                rows = columns if window is None else min(columns, window - 1)
+                for field in (*fields, *_buffers(live[0])):
                     tensors = [t for t in map(field.get, live) if t is not None]
-                    field.set(layer, _padded(field, tensors))
-                for field in _buffers(live[0]):
-                    tensors = [t for t in map(field.get, live) if t is not None]
-                    field.set(layer, _padded(field, tensors))
+                    field.set(layer, _padded(field, tensors, rows))
                 _alias(layer, fields)
         return joined
 
@@ -204,8 +227,8 @@ def _alias(layer: Any, fields: list[Field]) -> None:
         layer.values = layer.keys
 
 
-def _padded(field: Field, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The tensors of a field as one batch, shorter ones padded with zeros on the left."""
+def _padded(field: Field, tensors: list[torch.Tensor], rows: int) -> torch.Tensor:
+    """The tensors of a field as one batch; those by token have ``rows``, zeros on the left."""
     axis = field.entries
     if axis is None or field.name not in _BY_TOKEN:
         shapes = {tuple(tensor.shape) for tensor in tensors}
@@ -215,11 +238,10 @@ def _padded(field: Field, tensors: list[torch.Tensor]) -> torch.Tensor:
                 "cannot share a batch; give prompts of one length, or one at a time"
             )
         return torch.cat(tensors, dim=field.batch)
-    longest = max(tensor.shape[axis] for tensor in tensors)
     padded = []
     for tensor in tensors:
         shape = list(tensor.shape)
-        shape[axis] = longest - tensor.shape[axis]
+        shape[axis] = rows - tensor.shape[axis]
         padded.append(torch.cat([tensor.new_zeros(shape), tensor], dim=axis))
     return torch.cat(padded, dim=field.batch)
 
