@@ -33,7 +33,7 @@ def test_a_cache_that_ends_with_a_block_keeps_its_resume_point(store: kvstore.St
         prefix = PrefixCache(store, toy_model(family))
         cache = prefix.binding.new_cache()
         prefix.binding.forward(ids[:, :256], cache, 0)
-        saved = prefix.save(ids[:, :256], cache)
+        saved = prefix.save(ids[:, :256], cache, length=256)
         assert saved.tokens == 256
         assert prefix.restore(ids)[1] == 256, family
 
