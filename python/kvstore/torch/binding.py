@@ -25,6 +25,8 @@ class Binding(ABC):
     objects: Objects
     #: Name of the cache in the model's arguments.
     argument: str
+    #: Longest prompt whose rows depend on its tokens alone, where there is one.
+    longest: int | None = None
 
     @abstractmethod
     def new_cache(self) -> Any:
@@ -81,8 +83,13 @@ class Binding(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
-        return next(self.module.parameters()).device
+        """Where the model computes; its weights may wait elsewhere (hooks of accelerate)."""
+        device = next(self.module.parameters()).device
+        if device.type != "meta":
+            return device
+        hooks = (getattr(module, "_hf_hook", None) for module in self.module.modules())
+        places = (getattr(hook, "execution_device", None) for hook in hooks)
+        return next((torch.device(place) for place in places if place is not None), device)
 
 
 def bind(model: nn.Module, **options: Any) -> Binding:

@@ -44,7 +44,7 @@ class PrefixCache:
     implementation and adapter, and by no other; `explain` names what differs.
 
     - weights: a fingerprint (`kvstore.Weights`), or the kind of one to take: "full" (the default),
-      "hub", "cached", "sampled", "name". See `kvstore.torch.weights`.
+      "hub", "cached", "sampled". See `kvstore.torch.weights`, also for a name in their place.
     - cache_salt: the tenant's secret.
     - form: number formats of what is stored, a form of the layout: "transformers" keeps the live
       bytes, "vllm:fp8_ds_mla" and the like pack them to fewer bits.
@@ -160,6 +160,11 @@ class PrefixCache:
         extra_keys = self._keys(ids, extra_keys)
         read = read_host if self.pool is None else functools.partial(read_pool, self.pool)
         plan, bodies, windows, checkpoint = read(self.namespace, ids, extra_keys, allow_approximate)
+        block = self.layout.block_tokens
+        again = range(plan.replay_start // block, -(-plan.usable // block))
+        keyed = [number for number in extra_keys or () if number in again]
+        if keyed:  # computing again has the tokens only, not what the keys stand for
+            return self._restore(ids[: min(keyed) * block + 1], extra_keys, allow_approximate)
         if plan.usable == 0:
             return self.binding.new_cache(), plan
         objects = self.binding.objects
@@ -341,5 +346,11 @@ class PrefixCache:
             raise InvalidArgument(
                 f"input_ids: {ids.dtype} of shape {ids.shape} given, integers [tokens] or "
                 "[1, tokens] wanted"
+            )
+        longest = self.binding.longest
+        if longest is not None and len(ids) > longest:
+            raise Unsupported(
+                f"input_ids: {len(ids)} tokens; with this model's positions (dynamic, longrope) "
+                f"the rows of more than {longest} depend on the length of the prompt"
             )
         return np.array(ids, np.int64)  # a copy: the caller's may change

@@ -130,6 +130,10 @@ class Recorder:
         self._running = False
         if self.saved.stopped:
             return
+        longest = self._binding.longest
+        if longest is not None and len(self._ids) + len(ids) > longest:
+            self.stop(f"rows of more than {longest} tokens depend on the length of the prompt")
+            return
         self._ids.extend(ids)
         length, block = len(self._ids), self._block
         first = self._seen // block

@@ -86,6 +86,7 @@ class TransformersBinding(TransformersModel):
         self.layout = Layout.from_hf_config(
             model.config, form=form, dtype=dtype, block_tokens=block_tokens
         )
+        self.longest = _longest(self._config)
         self._probe = self._run_probe()
         self._fields: dict[Place, list[Field]] = {}
         self.objects = Objects(self.layout, self._like)
@@ -218,6 +219,20 @@ class TransformersBinding(TransformersModel):
                     field.set(layer, _padded(field, tensors, rows))
                 _alias(layer, fields)
         return joined
+
+
+def _longest(config: Any) -> int | None:
+    """Tokens up to which the keys are rotated in one way: "dynamic" and "longrope" positions take
+    other frequencies for all tokens of a longer prompt (``modeling_rope_utils``), and "dynamic"
+    ones keep those of the longest prompt so far."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [part for part in (rope, *rope.values()) if isinstance(part, dict)]
+    limits = [
+        int(part.get("original_max_position_embeddings") or config.max_position_embeddings) - 1
+        for part in parts
+        if part.get("rope_type") in ("dynamic", "longrope")
+    ]
+    return min(limits, default=None)
 
 
 def _alias(layer: Any, fields: list[Field]) -> None:
