@@ -52,6 +52,24 @@ def test_a_wrong_length(store: kvstore.Store) -> None:
     assert honest(prefix, IDS) == 192
 
 
+@pytest.mark.parametrize("chunk", [64, 128, 256])
+def test_windows_that_went_by_in_a_chunk_are_named(store: kvstore.Store, chunk: int) -> None:
+    """Of 127 rows at token 256 one is missing of what token 192 needs."""
+    prefix = PrefixCache(store, toy_model("mistral", "float32", seed=1), chunk_tokens=chunk)
+    with prefix.session(IDS[:, :257]) as session:
+        pass
+    assert set(session.saved.skipped) == (set() if chunk == 64 else {192})
+    assert honest(prefix, IDS[:, :257]) == (256 if chunk == 64 else 0)
+
+
+def test_windows_that_a_cache_no_longer_has_are_named(store: kvstore.Store) -> None:
+    prefix = PrefixCache(store, toy_model("gemma3_text", "float32", seed=1))
+    cache = prefix.binding.new_cache()
+    prefix.binding.forward(IDS[:, :319], cache, 0)
+    assert set(prefix.save(IDS, cache).skipped) == {192}
+    assert honest(prefix, IDS) == 0
+
+
 def test_several_sequences(store: kvstore.Store) -> None:
     prefix = PrefixCache(store, toy_model("llama", "float32", seed=1))
     cache = prefix.binding.new_cache()

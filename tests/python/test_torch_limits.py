@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("transformers", reason="needs transformers")
 
 import kvstore  # noqa: E402
+from kvstore.errors import InvalidArgument  # noqa: E402
 from kvstore.models.families import toy, toy_model  # noqa: E402
 from kvstore.torch import Policy, PrefixCache, Unsupported, fingerprint  # noqa: E402
 from torch_caches import EVERYWHERE, honest, opened, prompt  # noqa: E402
@@ -84,6 +85,38 @@ def test_tokens_taken_back_behind_a_block_end(store: kvstore.Store, family: str)
         session.cache.crop(-69)
         model(final[:, 131:], cache=session.cache)
     assert (honest(prefix, draft), honest(prefix, final)) == (192, 256)
+
+
+def test_pictures_need_keys_of_their_own(store: kvstore.Store) -> None:
+    """What an image token gives is the picture's, which the tokens do not say."""
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+    text = toy("gemma3_text").to_dict() | {"vocab_size": 300}
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    vision |= {"num_attention_heads": 2, "image_size": 32, "patch_size": 8}
+    fields: dict[str, Any] = {"text_config": text, "vision_config": vision}
+    fields |= {"image_token_index": 290, "boi_token_index": 291, "eoi_token_index": 292}
+    torch.manual_seed(1)
+    made: Any = Gemma3ForConditionalGeneration
+    model = made(Gemma3Config(mm_tokens_per_image=4, **fields)).eval()
+    prefix = PrefixCache(store, model)
+    ids = prompt(300)
+    ids[0, 80:84] = 290
+    picture = {"pixel_values": torch.randn(1, 3, 32, 32), "token_type_ids": (ids == 290).long()}
+    options = QUIET | {"max_new_tokens": 20}
+    with pytest.raises(InvalidArgument, match="token_type_ids: changes what the tokens give"):
+        prefix.generate(ids, **picture, **options)
+    want = model.generate(ids, **picture, **options)
+    keys = {1: b"digest of a picture, 16 or more"}
+    with prefix.session(ids, prefill=False, extra_keys=keys) as session:
+        got = model.generate(ids, **picture, **options, **session.kwargs)
+    assert torch.equal(got, want)
+    assert session.saved.tokens == 256
+    # Text alone is like that of a text model.
+    plain = prompt(200)
+    got = prefix.generate(plain, **options)
+    assert torch.equal(got, model.generate(plain, **options))
+    assert honest(prefix, plain) == 192
 
 
 def test_weights_that_wait_elsewhere(store: kvstore.Store) -> None:

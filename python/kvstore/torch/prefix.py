@@ -52,6 +52,7 @@ class PrefixCache:
     - chunk_tokens: tokens that a prefill computes at a time, a multiple of block_tokens (one
       block). Rows differ in their last bits with the length of the chunk that they were computed
       in, so only chunks of one block make the rows of a shared prefix independent of what follows.
+      Resume points of windows are lost in chunks as long as the window (`Saved.skipped`).
     - policy: which resume points are kept (`Policy.default` of the layout).
     - ack, ttl: those of `Namespace.put`.
     - pool_slots: bodies that a `DevicePool` keeps on the model's device, marked in ``store.mirror``

@@ -29,7 +29,7 @@ class Saved:
     batches: list[kvstore.Batch] = field(default_factory=list)
     #: Tokens of the cache up to its last whole block.
     tokens: int = 0
-    #: What could not be stored though the policy asked for it: the block end in tokens, and why.
+    #: Block ends whose window or state the policy asked for and that could not be stored, and why.
     skipped: dict[int, str] = field(default_factory=dict)
     #: Why nothing more was stored from some call on; None where everything was followed.
     stopped: str | None = None
