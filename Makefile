@@ -71,7 +71,7 @@ docs: build $(VENV)/.docs ## write the pages and pictures that commands make
 	$(BIN)/kvstore bench replay --from docs/replay.json --page docs/replay.md \
 		--picture docs/img/replay-measured.png >/dev/null
 
-measured: build $(VENV)/.torch ## run a model of each architecture and count its stored cache (an hour)
+measured: build $(VENV)/.torch ## run a model of each architecture and count its stored cache (two hours)
 	$(BIN)/kvstore footprint --all --measured --out python/kvstore/footprint/lineage/measured.json
 	$(BIN)/kvstore footprint --lineage docs/lineage.md
 
