@@ -40,7 +40,7 @@ test-core: build $(VENV)/.test ## all tests that need no torch
 	$(CARGO_TEST) $(RUST_TESTS)
 	$(PYTEST) -m 'not torch'
 
-test-exhaustive: build $(VENV)/.torch ## restored caches of every family at all cuts from 1 to 300 (an hour)
+test-exhaustive: build $(VENV)/.torch ## restored caches of every family at all cuts from 1 to 300 (over an hour)
 	KVSTORE_EXHAUSTIVE=1 $(PYTEST) tests/python/test_torch_exact.py --timeout 0
 
 check: build $(VENV)/.lint $(VENV)/.torch ## formatting, lints, types, stubs

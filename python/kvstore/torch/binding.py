@@ -64,7 +64,7 @@ class Binding(ABC):
     ) -> Any:
         """A cache of ``end`` tokens whose entries are these rows, and whose windows and states come
         from computing ids [1, end] again from ``start`` on."""
-        raise NotImplementedError(mode)
+        raise Unsupported(f"{type(self.module).__name__}: nothing of it can be replayed ({mode})")
 
     def repeat(self, cache: Any, times: int) -> None:
         """Makes a cache of one sequence one of ``times`` equal ones, for beams."""

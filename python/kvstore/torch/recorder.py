@@ -112,7 +112,6 @@ class Recorder:
         cache may hold rows of it."""
         if self._running:
             self.stop("a call of the model failed midway: what the cache holds is not known")
-        self.counted()
         self._running = True
 
     def counted(self) -> None:

@@ -157,6 +157,7 @@ class Session:
                 ids = torch.from_numpy(self._all_ids[start:stop]).unsqueeze(0).to(device)
                 if self._follower is None:
                     recorder.begin()
+                    recorder.counted()
                 logits = prefix.binding.forward(ids, recorder.cache, start)
                 if self._follower is None:
                     recorder.computed(self._all_ids[start:stop].tolist())
